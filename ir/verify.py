@@ -32,6 +32,7 @@ from frameloom.ir.program import (
 from frameloom.ir.scatter import is_scatter, reads_own
 from frameloom.ir.substitute import loads, substitute, topological
 from frameloom.ir.symbolic.expr import Int, Size, hint_of, surely_positive
+from frameloom.ir.symbolic.static_steps import CapturedSizes
 from frameloom.ir.text import show
 
 MANY_POSITIONS = 1 << 14  # that are looked at one by one
@@ -207,7 +208,7 @@ def _check_offset(buffer: Buffer, offset: Node) -> None:
     span = bounds(offset)
     if span is None or not _is_outside(span, size):
         return
-    if any(_is_outside(bounds(n), size) for n in _at_positions(offset)):
+    if any(_is_outside(bounds(n), hint_of(size)) for n in _at_positions(offset)):
         raise _Fault(f"offsets {span[0]}..{span[1]} of {buffer}, which has {size} elements", offset)
 
 
@@ -216,13 +217,15 @@ def _is_outside(span: Range | None, size: Int) -> bool:
 
 
 def _at_positions(offset: Node) -> Iterator[Node]:
-    """The offset at every position of its axes, as bounds of terms that go with each other are wider than what these come to together;
-    itself where there are too many."""
-    axes = sorted(offset.free, key=lambda a: a.name)
-    extents = [a.extent for a in axes if isinstance(a.extent, int)]
-    if len(extents) < len(axes) or math.prod(extents) > MANY_POSITIONS:
+    """The offset at every position of its axes, for varying sizes in the captured call, as bounds of terms that go with each other are wider
+    than what these come to together; itself where there are too many."""
+    captured = CapturedSizes().node(offset)
+    axes = sorted(captured.free, key=lambda a: a.name)
+    extents = [a.extent for a in axes]
+    if math.prod(extents) > MANY_POSITIONS:
         yield offset
         return
+    offset = captured
     for place in itertools.product(*map(range, extents)):
         yield substitute(offset, dict(zip(axes, map(index, place), strict=True)))
 

@@ -108,9 +108,9 @@ class Joint:
         self.last = recorder.graph._root.prev  # of the forward graph
         self.histories = Histories([self.results[n] for n in self.tangents], recorder)
         led = frozenset[int]().union(*(self._led_to(k) for k in range(len(self.inputs))))
-        if len(led) < len(self.tangents):
-            # Nobody would compute anything for it, nor look whether what autograd saves there was changed.
-            raise Break("gradient", "a history of a result that leads to no input")
+        if any(not passes <= led for passes in self.histories.saved.values()):
+            # No pass would look whether that was changed.
+            raise Break("gradient", "what is saved along a history that leads to no input")
         if recorder.replaced in self.histories.saved:
             raise Break("gradient", "a tensor that is saved for a gradient gets other data")
         # A call may begin in inference mode and leave it.  Ops on tensors made there are not recorded as those that they are made of.

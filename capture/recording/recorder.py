@@ -309,7 +309,8 @@ class Recorder(TorchDispatchMode):
             self.relies_on[CURRENT_DEVICE] = None
         given = list(fakes_in((args, kwargs))) if torch.is_grad_enabled() else []
         wanted = any(f.requires_grad for f in given)
-        if wanted and any(map(is_inference, given)):  # autograd refuses to save them
+        # Autograd refuses to save them, and inputs that other dtypes are read from.
+        if wanted and any(is_inference(f) or f.memory.inference for f in given):
             raise Break("unsupported_op", f"{getattr(fn, '__name__', fn)}(...) of an inference tensor with gradients")  # fmt: skip
         if wanted and not config.gradients:
             # Found here and not at dispatch: autograd comes before that, and would call the user's hooks for saved tensors.

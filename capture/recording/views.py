@@ -12,7 +12,7 @@ from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import (
     Piece,
     ViewOf,
-    bits_in_inference,
+    bits_made_apart,
     counts,
     functional_form_of_view,
     lies_within,
@@ -141,12 +141,14 @@ def check_memory_behind(outputs: Sequence[Fake]) -> None:
 
 
 def check_bits(outputs: Sequence[Fake]) -> None:
-    """Results that are inference tensors over memory that was not made as such: plans make no such views."""
+    """Results that are inference tensors where their memory is none, or the other way round: plans make no such views."""
     for fake in outputs:
-        if (view := bits_in_inference(fake)) is not None:
+        if (view := bits_made_apart(fake)) is not None:
             site = view.node.meta.get("site")
             if site is None:
-                raise Break("unsupported_op", "view(dtype) in inference mode")
+                raise Break(
+                    "unsupported_op", "view(dtype) in another inference mode than its memory"
+                )
             raise Avoid(site)
 
 

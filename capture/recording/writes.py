@@ -13,7 +13,7 @@ from frameloom.capture.shapes.fill_order import in_memory_order
 from frameloom.capture.shapes.registry import expands_to
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import (
-    bits_in_inference,
+    bits_made_apart,
     counts,
     current,
     functional_form,
@@ -76,8 +76,11 @@ def write_op(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
     if is_out(func):
         recorder.outs.update(map(id, targets))
     for target, value in zip(targets, values, strict=True):
-        if bits_in_inference(target) is not None:  # it counts no writes
-            raise Break("unsupported_op", f"{func} writes a view(dtype) made in inference mode")
+        if bits_made_apart(target) is not None:  # it counts no writes
+            raise Break(
+                "unsupported_op",
+                f"{func} writes a view(dtype) made in another inference mode than its memory",
+            )
         if target.memory.inference and not recorder.inference:
             raise Break("op_error", f"{func} writes a tensor made in inference mode")
         if target.requires_grad and torch.is_grad_enabled() and is_by_function(target):

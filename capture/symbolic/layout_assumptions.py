@@ -200,8 +200,8 @@ def has_strides_if_empty(fake: Fake) -> bool:
 
 
 def _is_fresh(result: Fake) -> bool:
-    """Whether a call's result is laid out anew, and plainly, whichever sizes are 1."""
-    return _is_plain(result) and base_of(result.node).target in FRESH
+    """Whether a call's result is laid out anew, and plainly, whichever sizes are 1 or 0."""
+    return has_strides_if_empty(result) and base_of(result.node).target in FRESH
 
 
 def _lies_surely(gradient: Fake) -> bool:

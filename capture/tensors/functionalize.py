@@ -130,15 +130,15 @@ def counts(fake: Fake) -> bool:
 
 
 def is_inference(fake: Fake) -> bool:
-    """Whether autograd takes it for a tensor made in inference mode: as its memory was, or elements read there as another dtype's."""
-    return bool(fake.memory.inference) or bits_in_inference(fake) is not None
+    """Whether autograd takes it for a tensor made in inference mode: as its memory was, or elements read as another dtype's."""
+    return bool(fake.memory.inference) != (bits_made_apart(fake) is not None)
 
 
-def bits_in_inference(fake: Fake) -> Fake | None:
-    """The view, of other memory, by which it is one alone.  Every other view is what its parent is."""
+def bits_made_apart(fake: Fake) -> Fake | None:
+    """The `view(dtype)` that was made in inference mode where its memory was not, or the other way round.  Every other view is what its parent is."""
     while (view := fake.view_of) is not None:
-        if view.func is aten.view.dtype and view.inference and not fake.memory.inference:
-            return fake
+        if view.func is aten.view.dtype:
+            return fake if bool(view.inference) != bool(fake.memory.inference) else None
         fake = view.parent
     return None
 

@@ -24,7 +24,7 @@ from frameloom.ir.program import (
     View,
 )
 from frameloom.ir.substitute import topological
-from frameloom.ir.symbolic.expr import Int, Size, Symbol, evaluated, lone_symbol
+from frameloom.ir.symbolic.expr import Int, Size, Symbol, evaluated, hint_of, lone_symbol
 
 
 class Unknown(Exception):
@@ -147,3 +147,10 @@ class KnownSizes:
                 arg = self.of(arg)
             done[n] = Node(n.op, n.dtype, tuple(done[s] for s in n.srcs), arg)
         return done[root]
+
+
+class CapturedSizes(KnownSizes):
+    """What symbols were in the captured call."""
+
+    def of(self, n: Int) -> int:
+        return hint_of(n)

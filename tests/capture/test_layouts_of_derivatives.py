@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
-from frameloom.capture.shapes.device_layouts import on_device
 from frameloom.capture.shapes import registry as shapes
+from frameloom.capture.shapes.device_layouts import on_device
 from frameloom.capture.tensors.fake import Fake
 
 aten = torch.ops.aten

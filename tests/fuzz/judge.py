@@ -185,9 +185,10 @@ def _is_explained(
         if noise[0] == found[0] and not noise[0].startswith("value"):
             return True
         if noise[0] != found[0] and found[0].startswith("value"):
-            if only_values:
+            if not only_values:
+                return True  # it goes another way
+            if not noise[0].startswith(("value", "printed")):
                 continue
-            return True  # it goes another way
         for leaf, far in distances(off, want).items():
             reach[leaf] = max(reach.get(leaf, 0.0), far)
     if not found[0].startswith("value") or not reach:

@@ -8,6 +8,7 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.index import add, floordiv, linear, mod, mul
 from frameloom.ir.program import Buffer, Kernel, Kind, Program, Store, View
 from frameloom.ir.substitute import space
+from frameloom.ir.symbolic.shape_env import Facts
 from frameloom.ir.verify import verify
 
 WHOLE = Buffer("whole", DType.F32, (8,), (1,), Kind.OUTPUT)
@@ -65,3 +66,25 @@ def test_offsets_are_where_positions_come_to():
     for first in (7, 9):
         with pytest.raises(VerifyError, match="which has 10 elements"):
             verify(reads_from(first))
+
+
+def test_offsets_over_sizes_that_vary_are_where_those_of_the_captured_call_come_to():
+    """Nothing tells that the rows of the store are as far apart as they are long."""
+    facts = Facts()
+    rows, apart = facts.symbol(2, None), facts.symbol(12, None)
+    i, j = space([rows, 2])
+    place = add(mul(ir.axis(i), 8), mul(ir.axis(j), 2))
+
+    def reads_from(first):
+        row = floordiv(mod(mod(place, apart), 8), 2)
+        kernels = (
+            Kernel("fill", (Store(WHOLE, AT, ir.const(1.0, DType.F32), (AXIS,)),)),
+            Kernel("more", (Store(WHOLE, linear([AT], [1], 4), ir.const(1.0, DType.F32), (AXIS,)),)),
+            Kernel("read", (Store(MADE, place, ir.load(WHOLE, add(mul(row, 4), ir.index(first))), (i, j)),)),
+        )  # fmt: skip
+        return Program((), kernels, (View(WHOLE, (8,), (1,)), View(MADE, (rows, 2), (8, 2))))
+
+    MADE = Buffer("made", DType.F32, (rows, 2), (8, 2), Kind.OUTPUT)
+    verify(reads_from(3))
+    with pytest.raises(VerifyError, match="which has 8 elements"):
+        verify(reads_from(4))

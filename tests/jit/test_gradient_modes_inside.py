@@ -44,7 +44,8 @@ def _no_notices(monkeypatch):
 
 def backward(results):
     """Gradients of what requires them."""
-    loss = sum((t * t).sum().abs() for t in results if t.requires_grad and not t.is_inference())
+    tensors = (t for t in results if isinstance(t, torch.Tensor) and not t.is_inference())
+    loss = sum((t * t).sum().abs() for t in tensors if t.requires_grad)
     if isinstance(loss, torch.Tensor):
         loss.backward()
 
@@ -56,7 +57,8 @@ def agree(f, make, outside=True):
         def call(*args):
             results = fn(*args)
             backward(results)
-            return results, [t.grad for t in results if t.is_leaf and not t.is_inference()]
+            leaves = (t for t in results if isinstance(t, torch.Tensor) and t.is_leaf)
+            return results, [t.grad for t in leaves if not t.is_inference()]
 
         return call
 
@@ -146,6 +148,28 @@ BITS = {
     "a leaf": lambda v: v.requires_grad_(),
     "in_a_product": lambda v: v * torch.ones(3, requires_grad=True),
 }
+
+
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("use", BITS)
+def test_elements_of_another_dtype_behind_inference_mode(use, given):
+    """They are no inference tensor's, though their memory was made as one."""
+
+    def fn(x):
+        with torch.inference_mode():
+            t = x.t().contiguous()
+        if not given:
+            v = t.view(torch.int32)
+        else:
+            frameloom.graph_break()
+            v = t.view(torch.int32)
+        try:
+            made = BITS[use](v)
+        except RuntimeError as error:
+            return str(error), x + 1
+        return made, x + 1
+
+    agree(fn, lambda: (torch.arange(12.0).view(3, 4).t()[:3],), outside=False)
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.float32])

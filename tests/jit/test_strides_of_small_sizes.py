@@ -19,6 +19,14 @@ CASES = {
         lambda x: x[1:] * 2,
         [[([1, 2], INT, "stepped")], [([1, 1], INT, "plain")]],
     ),
+    "a product of nothing": (
+        lambda x: x[1:] @ x[1:].t(),
+        [[([n, 8], FLOAT, "plain")] for n in (5, 4, 1)],
+    ),
+    "products of nothing": (
+        lambda x: torch.bmm(x[None, 1:], x[None, 1:].mT),
+        [[([n, 8], FLOAT, "plain")] for n in (5, 4, 1)],
+    ),
     "a view of what is made": (
         lambda x: x.clone()[None],
         [[([3], FLOAT, "column")], [([1], FLOAT, "column")], [([4], FLOAT, "column")]],
