@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,23 @@ def test_no_other_compiler_is_used(path):
 def test_files_stay_short(path):
     lines = path.read_text().count("\n")
     assert lines < 800, f"{name(path)} has {lines} lines; split it by job"
+
+
+PACKAGES = sorted({p.parent for p in PYTHON})
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=name)
+def test_folders_stay_small(package):
+    files = [p for p in package.iterdir() if p.suffix in (".py", ".c", ".h", ".cpp")]
+    assert len(files) <= 25, f"{name(package)} has {len(files)} files; split it by subject"
+
+
+def test_every_package_is_named_in_the_architecture():
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    # Of families of values, functions and opcodes, the row of their package tells.
+    named = {word for word in re.findall(r"`([a-z_/]+)`", text)}
+    unnamed = [name(p) for p in PACKAGES if name(p) not in named and f"{p.name}/" not in named]
+    assert not unnamed
 
 
 def test_settings_stay_few():

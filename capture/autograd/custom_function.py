@@ -1,6 +1,6 @@
 """Autograd Functions of the program (`torch.autograd.Function`) in a recording that autograd follows.
 
-The function's own `forward` and `backward` are both interpreted where it is called (`library/autograd_functions.py`).  What the second
+The function's own `forward` and `backward` are both interpreted where it is called (`library/torch_api/autograd_functions.py`).  What the second
 records leaves the graph again, as a `Derivative`; it is recorded anew where a backward pass of the recording comes to the call.
 `Applied` is the node that the call has in the history of the Fakes.
 """

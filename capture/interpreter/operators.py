@@ -1,7 +1,7 @@
 """Unary and binary operators, comparisons, in-place operators: who is asked, in CPython's order.
 
 In: the function of the `operator` module and the operands as values.  Out: the result; or `Break`.  Special methods written in Python are interpreted; what
-the classes written in C do is in `container_operators.py`, `values/number.py` and, for tensors, `torch_calls.py`.
+the classes written in C do is in `container_operators.py`, `values/numbers/number.py` and, for tensors, `torch_calls.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which numbers vary from call to call: those that were another one when the same function was captured before.
 
 A number is guarded by its value at first.  When a call has no entry, all numbers that differ from what they were become inputs of the graph
-together (values/symbolic.py), so that a learning rate or a counter makes two compiles and not one per value.
+together (values/numbers/symbolic.py), so that a learning rate or a counter makes two compiles and not one per value.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Numbers that vary, in the graph: placeholders behind those of the tensors, and nodes for what is computed from them.
 
-In: `SymbolicNumber` values (values/symbolic.py), directly or as the torch.SymInt or SymFloat that an op was called with.  Out: a node for each, whose
+In: `SymbolicNumber` values (values/numbers/symbolic.py), directly or as the torch.SymInt or SymFloat that an op was called with.  Out: a node for each, whose
 `meta["val"]` is the number of the captured call.  Such nodes stand before everything else, so that nothing is done yet where a number
 makes Python raise.
 """

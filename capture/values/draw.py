@@ -1,4 +1,4 @@
-"""A random number that the program draws in Python (library/draws.py): only the range that it lies in is known while capturing."""
+"""A random number that the program draws in Python (library/torch_api/draws.py): only the range that it lies in is known while capturing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores of pieces of one tensor (split.py of the loop IR) whose rows are cut: a row's pieces are written one after the other, in one loop over rows,
+"""Stores of pieces of one tensor (split_stores.py of the loop IR) whose rows are cut: a row's pieces are written one after the other, in one loop over rows,
 so that what several of them read is read from memory once."""
 
 from __future__ import annotations

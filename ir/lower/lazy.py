@@ -18,7 +18,7 @@ RESOLVED = {"conj": "aten._conj_physical.default", "neg": "aten.neg.default"}
 
 
 class Lowering(Protocol):
-    """What `graph.py` offers here."""
+    """What `driver.py` offers here."""
 
     values: dict[torch.fx.Node, Any]
     raw: dict[torch.fx.Node, Ref]  # the memory of such views, as it is

@@ -5,7 +5,7 @@
 
 A lowering receives the Call and every argument of the op's schema, in order, with defaults filled in; tensors are Refs.
 It returns the element at `call.at()` of the result as an Expr (a list of them, one per result, for ops with several), a
-Scattered where data says what elements the op changes, or raises Decline: the op then becomes a library call.  The driver (graph.py) casts to the result's dtype and stores.
+Scattered where data says what elements the op changes, or raises Decline: the op then becomes a library call.  The driver (driver.py) casts to the result's dtype and stores.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ An optimizer's step or a `torch._foreach_` op does the same for hundreds of tens
 nothing of what it does for another.  One such part stands for all while kernels are fused.  What becomes of it is then
 said again for the others: elementwise work on a GPU as a list, one launch for all of them.
 
-Most such parts are found before they are lowered (lower/repeats.py; `Program.alike`), others here.
+Most such parts are found before they are lowered (lower/graph_passes/repeats.py; `Program.alike`), others here.
 """
 
 from __future__ import annotations

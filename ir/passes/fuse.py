@@ -4,7 +4,7 @@
    nothing that loading would save (inline.worthwhile).  A producer that others need too keeps its store.
 2. Across: kernels over the same loops that read the same tensors become one.
 3. What is still stored only to be loaded by other kernels is recomputed there, if that reads fewer bytes.
-4. Stores that are piecewise along an axis (concatenations) are cut there (split.py).
+4. Stores that are piecewise along an axis (concatenations) are cut there (split_stores.py).
 5. Small copies of inputs over the same loops become one (passes/merge_copies.py).
 6. What is dead after a kernel is overwritten by it (passes/inplace.py).
 7. Scatters on the CPU check their indices themselves (passes/sink_checks.py).

@@ -1,7 +1,7 @@
 """Control flow that data decides, for programs to call: `frameloom.cond(pred, true_fn, false_fn, operands)`.
 
 Plain Python as it stands here; a jitted function that calls it, or torch.cond and torch.while_loop, has the branches in its graph where it can
-(library/control.py), and interprets this code where not.  Nothing else is imported with it.
+(library/torch_api/control.py), and interprets this code where not.  Nothing else is imported with it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from frameloom.ir.symbolic.expr import number
 
 
 class Lowering(Protocol):
-    """What `graph.py` offers here."""
+    """What `driver.py` offers here."""
 
     graph: torch.fx.Graph
     values: dict[torch.fx.Node, Any]

@@ -3,7 +3,7 @@
 cuDNN's fast kernels for 16-bit types and TF32, and oneDNN's, want channels last; given anything else they convert input,
 weight and result around every convolution, which costs more than many convolutions do.  Where that pays for a whole graph, the
 convolutions of the graph get channels-last tensors here, and what our own kernels compute between them is laid out
-alike: intermediates are ours to lay out.  What the program can see keeps eager's strides (graph.py).
+alike: intermediates are ours to lay out.  What the program can see keeps eager's strides (driver.py).
 """
 
 from __future__ import annotations
