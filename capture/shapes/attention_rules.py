@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from frameloom.capture.shapes.registry import empty, is_dense, rule
+from frameloom.capture.tensors.sized import assume_elements
 
 aten = torch.ops.aten
 
@@ -21,6 +22,7 @@ def _flash(
 ) -> Any:  # fmt: skip
     if return_debug_mask or q.dim() != 4 or not is_dense(q):
         return None
+    assume_elements(q, k, v)
     out = torch.empty_strided(q.shape, q.stride(), dtype=q.dtype, device="meta")
     seed, offset = empty(2, torch.uint64), empty((), torch.uint64)
     sums = empty(q.shape[:3], torch.float32)
@@ -34,6 +36,7 @@ def _efficient(
 ) -> Any:  # fmt: skip
     if q.dim() != 4:
         return None
+    assume_elements(q, k, v)
     b, h, n, _ = q.shape
     out = empty((b, n, h, v.shape[3]), q.dtype).transpose(1, 2)
     sums = empty((b, h, -(-n // 32) * 32 if compute_log_sumexp else 0), torch.float32)
@@ -46,6 +49,7 @@ def _cudnn(
 ) -> Any:
     if q.dim() != 4 or not is_dense(q) or q.shape[3] != v.shape[3]:
         return None
+    assume_elements(q, k, v)
     out = torch.empty_strided(q.shape, q.stride(), dtype=q.dtype, device="meta")
     sums = empty((*q.shape[:3], 1), torch.float32)
     seed, offset = empty((), torch.int64), empty((), torch.int64)

@@ -15,7 +15,7 @@ from frameloom.capture.shapes.layer_rules import (
     native_layer_norm,
 )
 from frameloom.capture.shapes.registry import broadcast, dense_like, empty, sized_rule
-from frameloom.capture.tensors.sized import empty_strided, strides_of
+from frameloom.capture.tensors.sized import assume_elements, empty_strided, strides_of
 from frameloom.ir.symbolic.expr import Int, equal, same
 
 aten = torch.ops.aten
@@ -95,6 +95,7 @@ def _flash_attention_cpu(func: Any, q: Any, k: Any, v: Any, *rest: Any, **option
         return None
     if not equal(k.shape[2], v.shape[2]):
         return None  # the kernel does not ask: it reads and writes beyond the shorter one
+    assume_elements(q, k, v)  # it divides by these sizes
     b, h, n, _ = q.shape
     statistics = torch.float32 if q.dtype in (torch.bfloat16, torch.float16) else q.dtype
     sums = strides_of([b, n, h])

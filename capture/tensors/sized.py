@@ -6,6 +6,7 @@ read by the rules of shapes/registry.py, and settles its sizes where anything el
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -194,6 +195,13 @@ def dense_strides(shape: Sequence[Int], order: Sequence[int]) -> tuple[Int, ...]
 
 def _at_least_1(n: Int) -> Int:
     return n.facts.not_0_softly(n) if isinstance(n, Size) else max(n, 1)
+
+
+def assume_elements(*tensors: torch.Tensor) -> None:
+    """None of them is empty, as in the captured call: else PyTorch chooses another kernel."""
+    for n in itertools.chain.from_iterable(t.shape for t in tensors):
+        if isinstance(n, Size):
+            n.facts.assume_not_0(n)
 
 
 def has_sizes(*numbers: Sequence[Int]) -> bool:

@@ -27,6 +27,14 @@ CASES = {
         lambda x: torch.bmm(x[None, 1:], x[None, 1:].mT),
         [[([n, 8], FLOAT, "plain")] for n in (5, 4, 1)],
     ),
+    "attention of no queries": (
+        lambda x: F.scaled_dot_product_attention(x[None, None, 1:], x[None, None], x[None, None]),
+        [[([n, 8], FLOAT, "plain")] for n in (5, 4, 1)],
+    ),
+    "attention without heads": (
+        lambda x: F.scaled_dot_product_attention(x[None, 1:, None], x[None, 1:, None], x[None, 1:, None]),
+        [[([n, 8], FLOAT, "plain")] for n in (5, 4, 1)],
+    ),
     "a view of what is made": (
         lambda x: x.clone()[None],
         [[([3], FLOAT, "column")], [([1], FLOAT, "column")], [([4], FLOAT, "column")]],
