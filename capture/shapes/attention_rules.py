@@ -20,9 +20,9 @@ def _flash(
     func: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float = 0.0,
     is_causal: bool = False, return_debug_mask: bool = False, *, scale: float | None = None,
 ) -> Any:  # fmt: skip
+    assume_elements(q, k, v)
     if return_debug_mask or q.dim() != 4 or not is_dense(q):
         return None
-    assume_elements(q, k, v)
     out = torch.empty_strided(q.shape, q.stride(), dtype=q.dtype, device="meta")
     seed, offset = empty(2, torch.uint64), empty((), torch.uint64)
     sums = empty(q.shape[:3], torch.float32)
@@ -34,9 +34,9 @@ def _efficient(
     func: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, attn_bias: Any,
     compute_log_sumexp: bool, *rest: Any, **kwargs: Any,
 ) -> Any:  # fmt: skip
+    assume_elements(q, k, v)
     if q.dim() != 4:
         return None
-    assume_elements(q, k, v)
     b, h, n, _ = q.shape
     out = empty((b, n, h, v.shape[3]), q.dtype).transpose(1, 2)
     sums = empty((b, h, -(-n // 32) * 32 if compute_log_sumexp else 0), torch.float32)
@@ -47,9 +47,9 @@ def _efficient(
 def _cudnn(
     func: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any, **kwargs: Any
 ) -> Any:
+    assume_elements(q, k, v)
     if q.dim() != 4 or not is_dense(q) or q.shape[3] != v.shape[3]:
         return None
-    assume_elements(q, k, v)
     out = torch.empty_strided(q.shape, q.stride(), dtype=q.dtype, device="meta")
     sums = empty((*q.shape[:3], 1), torch.float32)
     seed, offset = empty((), torch.int64), empty((), torch.int64)

@@ -91,11 +91,11 @@ def _attention(func: Any, q: Any, k: Any, v: Any, *rest: Any, **options: Any) ->
 
 @sized_rule(aten._scaled_dot_product_flash_attention_for_cpu.default)
 def _flash_attention_cpu(func: Any, q: Any, k: Any, v: Any, *rest: Any, **options: Any) -> Any:
+    assume_elements(q, k, v)  # it divides by these sizes
     if not attention_keeps_layout() or q.dim() != 4 or not same(q.shape[3], v.shape[3]):
         return None
     if not equal(k.shape[2], v.shape[2]):
         return None  # the kernel does not ask: it reads and writes beyond the shorter one
-    assume_elements(q, k, v)  # it divides by these sizes
     b, h, n, _ = q.shape
     statistics = torch.float32 if q.dtype in (torch.bfloat16, torch.float16) else q.dtype
     sums = strides_of([b, n, h])

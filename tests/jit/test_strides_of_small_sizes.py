@@ -31,8 +31,8 @@ CASES = {
         lambda x: F.scaled_dot_product_attention(x[None, None, 1:], x[None, None], x[None, None]),
         [[([n, 8], FLOAT, "plain")] for n in (5, 4, 1)],
     ),
-    "attention without heads": (
-        lambda x: F.scaled_dot_product_attention(x[None, 1:, None], x[None, 1:, None], x[None, 1:, None]),
+    "attention to no keys": (
+        lambda x: F.scaled_dot_product_attention(x[None, None], x[None, None, 1:], x[None, None, 1:]),
         [[([n, 8], FLOAT, "plain")] for n in (5, 4, 1)],
     ),
     "a view of what is made": (
