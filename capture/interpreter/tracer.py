@@ -107,12 +107,10 @@ class Tracer:
         self.resumed = False  # the captured function is a resume function
         self.settings = Settings(self.recorder.casts)
         self.draws: list[Value] = []  # random numbers that Python draws, in order
-        self.arrays: list[
-            Any
-        ] = []  # calls that compute arrays before the graph (speculation/hoisting.py)
-        self.choices: dict[
-            Any, bool
-        ] = {}  # that random numbers of the graph decide (speculation/branch_prediction.py)
+        # Calls that compute arrays before the graph (speculation/hoisting.py).
+        self.arrays: list[Any] = []
+        # That random numbers of the graph decide (speculation/branch_prediction.py).
+        self.choices: dict[Any, bool] = {}
         self.chance = 1.0  # that all of them are as they were taken
         self.regions: list[bool] = []  # checkpointed ones around here: whether reentrant
         self.entered: list[CodeType] = []  # of all frames, in order

@@ -169,9 +169,8 @@ class Recorder(TorchDispatchMode):
         self.last: Any = None  # node before the current call
         # Tensors that the current call was given as out= and an op has written.
         self.outs: set[int] = set()
-        self.known: dict[
-            torch.fx.Node, Any
-        ] = {}  # what nodes hold at every call (recording/constant_folding.py)
+        # What nodes hold at every call (recording/constant_folding.py).
+        self.known: dict[torch.fx.Node, Any] = {}
         self.unknown: set[torch.fx.Node] = set()  # of which that was asked in vain
         # Whether one changed a tensor that has a history without changing that.
         self.hidden_writes = False

@@ -57,9 +57,8 @@ class Varying:
         self._seen: dict[Any, int | float] = {}
         self._varying: set[Any] = set()
         self._shapes: dict[Any, tuple[tuple[int, ...], tuple[int, ...], set[int]]] = {}
-        self._constant: dict[
-            Any, tuple[int, ...]
-        ] = {}  # shapes of which the present capture takes some sizes for such
+        # Shapes of which the present capture takes some sizes for such.
+        self._constant: dict[Any, tuple[int, ...]] = {}
         self._outgrown = False  # whether one of them is another one after the call
 
     def begin(self) -> None:

@@ -131,12 +131,10 @@ class NumberInputs:
         self._nodes: dict[int, tuple[Any, torch.fx.Node]] = {}
         self._numbers: dict[torch.fx.Node, SymbolicNumber] = {}
         self._sizes: dict[Size, torch.fx.Node] = {}
-        self.inputs: list[
-            tuple[Any, int | float, torch.fx.Node]
-        ] = []  # origin, number, placeholder
-        self.checked: list[
-            SymbolicNumber
-        ] = []  # computed whether anything needs them or not: Python may raise there
+        # Origin, number, placeholder.
+        self.inputs: list[tuple[Any, int | float, torch.fx.Node]] = []
+        # Computed whether anything needs them or not: Python may raise there.
+        self.checked: list[SymbolicNumber] = []
 
     def node(self, number: Any) -> Any:
         """The node of a number; the number itself where it is known."""

@@ -134,9 +134,8 @@ class Lowering:
         self.generator_of = generator_of
         self.on_gpu = any(is_cuda(d) for n in graph.nodes for d in devices_of(n.meta.get("val")))
         self.values: dict[torch.fx.Node, Any] = {}  # Ref, list of Refs, or a plain constant
-        self.base_offset: dict[
-            Buffer, int
-        ] = {}  # of the buffer's first element in its storage, in elements
+        # Of the buffer's first element in its storage, in elements.
+        self.base_offset: dict[Buffer, int] = {}
         self.inputs: list[Buffer] = []
         self.constants: dict[Buffer, Any] = {}
         self.steps: list[Kernel | Extern | Check] = []

@@ -97,9 +97,8 @@ class Facts(Ranges):
         self._exact: dict[Pair, None] = {}  # divisions that leave no rest
         self._exact_now: set[Pair] | None = None  # ... of what the symbols equal now
         self.computed: dict[Any, Int] = {}  # sums and products
-        self.inferred: dict[
-            Any, Any
-        ] = {}  # what followed for ops (capture/shapes/inferred_cache.py)
+        # What followed for ops (capture/shapes/inferred_cache.py).
+        self.inferred: dict[Any, Any] = {}
         self._undo: list[Callable[[], Any]] = []
 
     def mark(self) -> int:

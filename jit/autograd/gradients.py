@@ -347,7 +347,8 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
         _put_back(context, values)
     left_out = _left_out(context) if piece.may_raise else NONE
     if left_out or not tensors_lie(values, piece.lying):
-        # Something was put into an input's place by `.data =`: plans would read other memory than theirs.
+        # Plans compute all gradients, of which some would raise; and where something was put into an input's place by `.data =`, they would read
+        # other memory than theirs.
         part = Partial(how, missing, whole, left_out=left_out)
         run = BackwardPass(how, part, missing, piece.op_by_op.module)
         taken = [g for n in how.tangents if (g := given[n]) is not None]
