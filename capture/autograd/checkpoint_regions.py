@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +50,7 @@ class Region:
 
 
 class Regions:
-    """Those of a recording; which memories (identities) eager saves in each, and which for the rest of the program."""
+    """Those of a recording; which memories eager saves in each (`inside`), and which (identities) for the rest of the program."""
 
     def __init__(self, graph: torch.fx.Graph, histories: Histories) -> None:
         _refuse_changed(graph)
@@ -62,20 +62,20 @@ class Regions:
             # Eager refuses, even where the value of the argument is not needed.
             if self.inside[s] and any(m.counted != count for m, count in s.arguments):
                 raise Break("gradient", "an argument of a checkpointed region is changed in place")
-        self.outside = {id(memory) for s in stretches for memory, _ in s.arguments}
         ends = [0, *(n for s in stretches for n in (s.first, s.end)), NO_END]
-        for first, end in zip(ends[::2], ends[1::2], strict=True):
-            self.outside |= histories.saved_between(first, end)
-
-    def arguments(self, saved: Mapping[Any, set[int]]) -> dict[Any, set[int]]:
-        """The memories of their arguments, which eager saves to compute them again, and the passes that do so.  `saved`: by what eager saves
-        anywhere, the passes that read it."""
-        found: dict[Any, set[int]] = {}
+        spans = [*zip(ends[::2], ends[1::2], strict=True)]
+        # What eager looks after in a pass, which of them do: what is saved to compute regions again, and for the rest of the program.
+        self.kept: dict[Any, set[int]] = {}
         for stretch, own in self.inside.items():
-            passes = set().union(*(p for memory, p in saved.items() if id(memory) in own))
-            for memory, _ in stretch.arguments:
-                found.setdefault(memory, set()).update(passes)
-        return found
+            passes = set().union(*own.values())
+            self._add((memory, passes) for memory, _ in stretch.arguments)
+        for span in spans:
+            self._add(histories.saved_between(*span).items())
+        self.outside = {id(memory) for memory in self.kept}
+
+    def _add(self, kept: Iterable[tuple[Any, set[int]]]) -> None:
+        for memory, passes in kept:
+            self.kept.setdefault(memory, set()).update(passes)
 
     def results(self, nodes: Iterable[Node]) -> set[Node]:
         """Of the results of regions, those that eager saves for the rest of the program, and does not compute again for it."""
@@ -116,10 +116,11 @@ class Regions:
 
     def _is_there_once(self, n: Node, again: Collection[Node]) -> bool:
         stretch = _stretch(n)
-        others = (own for s, own in self.inside.items() if s is not stretch)
+        others = [own for s, own in self.inside.items() if s is not stretch]
         if stretch is None or any(_stretch(u) is not stretch for u in n.users if u in again):
             return True
-        return any(id(memory_of(n)) in memories for memories in (self.outside, *others))
+        memory = memory_of(n)
+        return id(memory) in self.outside or any(memory in own for own in others)
 
 
 def _refuse_changed(graph: torch.fx.Graph) -> None:

@@ -74,7 +74,7 @@ class Histories:
         self.saving = tuple({roots: None for roots in leading if roots})
         # And per node, by its number.
         self._kept = [
-            (functions[n]._sequence_nr(), {id(m) for m in saved if m is not None})
+            (functions[n]._sequence_nr(), {m for m in saved if m is not None})
             for n, saved in kept.items()
         ]
         self.saved: dict[Any, set[int]] = {}  # memories that are saved, by which of the roots
@@ -88,10 +88,13 @@ class Histories:
         """The roots whose history ends there, too."""
         return frozenset(self._ends.get(id(leaf), ()))
 
-    def saved_between(self, first: int, end: int) -> set[int]:
-        """The identities of memories that nodes with these numbers save."""
-        found = (memories for number, memories in self._kept if first <= number < end)
-        return set().union(*found)
+    def saved_between(self, first: int, end: int) -> dict[Any, set[int]]:
+        """The memories that nodes with these numbers save, by which of the roots."""
+        found: dict[Any, set[int]] = {}
+        for number, memories in self._kept:
+            for memory in memories if first <= number < end else ():
+                found.setdefault(memory, set()).update(self.leading[number])
+        return found
 
 
 def _check_counts(saved: Sequence[Fake], recorder: Recorder) -> None:

@@ -268,7 +268,7 @@ class Joint:
             leading=tuple(map(self._leading, wanted, ends, itertools.repeat(reached_from))),
             saving=self.histories.saving,
             between=between,
-            noticed=self._noticed(order, regions, saved, passes_reading(forward, readers, again)),
+            noticed=self._noticed(regions, saved, passes_reading(forward, readers, again)),
             turns_on=not torch.is_grad_enabled(),
             with_functions=whole,
             unwatched=frozenset(
@@ -412,7 +412,6 @@ class Joint:
 
     def _noticed(
         self,
-        order: Sequence[Node],
         regions: Regions,
         saved: Collection[Node],
         passes: Mapping[Node, set[int]],
@@ -422,9 +421,7 @@ class Joint:
         `passes`: by what is saved, those that read it."""
         if self.recorder.budget is not None:
             return ()  # eager saves less, too
-        wanted = self.histories.saved
-        if any(REGION in n.meta for n in order):
-            wanted = regions.arguments(wanted)
+        wanted = regions.kept if regions.inside else self.histories.saved
         results = {f.memory: n for n, f in reversed([*enumerate(self.results)])}
         held: dict[int, set[int]] = {}
         for n in saved:

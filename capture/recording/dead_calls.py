@@ -17,7 +17,13 @@ import torch.fx
 
 from frameloom.capture.recording.constant_folding import FILLING
 from frameloom.capture.tensors.fake import Fake
-from frameloom.capture.tensors.schema import draws, facts_of, may_raise, never_raises
+from frameloom.capture.tensors.schema import (
+    draws,
+    facts_of,
+    may_raise,
+    never_raises,
+    taking_generator,
+)
 from frameloom.ir.symbolic.expr import Size, hint_of
 
 MOST = 1 << 16  # elements of all arguments
@@ -110,8 +116,9 @@ def first_refused(nodes: Iterable[torch.fx.Node]) -> torch.fx.Node | None:
 def _can_be_tried(node: torch.fx.Node) -> bool:
     if node.meta.get("site") is None or not isinstance(node.target, torch._ops.OpOverload):
         return False
-    is_pure = node.target.namespace == "aten" and facts_of(node.target).behaviour == "pure"
-    return is_pure and not draws(node)
+    if node.target.namespace != "aten" or facts_of(node.target).behaviour != "pure":
+        return False
+    return not draws(node) or taking_generator(node.target) is not None
 
 
 def _is_known_to_pass(node: torch.fx.Node) -> bool:
@@ -143,9 +150,14 @@ def _refusal(node: torch.fx.Node, at_home: bool = False) -> Exception | None:
         except _TooLarge:
             return None
         args, kwargs = given
+        target: Any = node.target
+        if draws(node):  # from one of its own: the program's stays as it is
+            target = taking_generator(target)
+            device = node.meta["val"].device if at_home else "cpu"
+            kwargs = {**kwargs, "generator": torch.Generator(device)}
         try:
             with torch._C._DisableTorchDispatch(), torch.no_grad():
-                node.target(*args, **kwargs)
+                target(*args, **kwargs)
             return None
         except (RuntimeError, IndexError, ValueError, TypeError) as error:
             found = found or error

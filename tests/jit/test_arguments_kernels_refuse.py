@@ -63,3 +63,29 @@ def test_refused(name, is_used):
             f(X, seen)
         found.append((type(raised.value), str(raised.value), len(seen)))
     assert found[0] == found[1]
+
+
+DRAWS = ("torch.bernoulli(z)", "torch.poisson(z)", "torch.multinomial(z, 2)", "torch.normal(0.0, z)", "z.exponential_()", "z.geometric_(0.5)",
+         "z.random_(0, 3)", "torch.rand_like(z)", "torch.binomial(z, z)")  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.int32, torch.float16])
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_random_numbers_that_are_refused_behind_a_write(device, draw, dtype):
+    """What a generator has given on a GPU, or has given itself, is not put back: the call cannot start anew."""
+    source = f"def fn(x, z):\n    x.fill_(1)\n    made = {draw}\n    x.add_(1)\n    return made"
+    namespace = {"torch": torch}
+    exec(source, namespace)
+    found = []
+    for f in (namespace["fn"], frameloom.jit(namespace["fn"])):
+        torch.manual_seed(0)
+        x = torch.zeros(3, device=device)
+        z = torch.ones(5, 3, device=device).to(dtype)
+        try:
+            made = f(x, z)
+            told = made.dtype, made.tolist()
+        except Exception as error:
+            told = type(error), str(error)
+        found.append((told, x.tolist(), x._version, z.tolist()))
+    assert repr(found[0]) == repr(found[1])
