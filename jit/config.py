@@ -87,7 +87,7 @@ class Config:
     cache_dir: Path = Path("~/.cache/frameloom")  # FRAMELOOM_CACHE_DIR
     cache_bytes: int = 2 << 30  # FRAMELOOM_CACHE_BYTES: least recently used entries go beyond this
     cxx: str | None = (
-        None  # CXX: the C++ compiler; default is the first of g++, c++, clang++ on PATH
+        None  # CXX: the C++ compiler, and flags of one's own; default is the first of g++, c++, clang++ on PATH
     )
     gradients: bool = (
         True  # FRAMELOOM_GRADIENTS: 0 leaves calls that need gradients to plain Python

@@ -3,12 +3,15 @@
 import gc
 import itertools
 import os
+import shutil
 import tempfile
 
 os.environ.setdefault("FRAMELOOM_VERIFY", "structure")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Read when Triton is first imported; compiling happens in other processes, which do not see it.
 os.environ.setdefault("TRITON_INTERPRET", "1")
+# Kernels of tests are small: the compiler takes a third of the time without looking for what would make them faster.
+os.environ.setdefault("CXX", "c++ -O0" if not shutil.which("g++") else "g++ -O0")
 if "FRAMELOOM_CACHE_DIR" not in os.environ:
     _cache = tempfile.TemporaryDirectory(prefix="frameloom-tests-")
     os.environ["FRAMELOOM_CACHE_DIR"] = _cache.name

@@ -13,6 +13,7 @@ import functools
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -57,8 +58,9 @@ class Builder:
     """A compiler and a cache."""
 
     def __init__(self, cache: DiskCache | None = None, compiler: str | None = None) -> None:
+        """`compiler`: as CXX names one."""
         self.cache = cache or shared_cache()
-        self._compiler = compiler
+        self._compiler, self._flags = split_flags(compiler or config.cxx)
 
     def build(self, sources: Sequence[Source]) -> list[Path]:
         """A library per source; raises BuildError with the compiler's words."""
@@ -104,7 +106,7 @@ class Builder:
     def _key(self, source: Source) -> str:
         # Comments say where in a program the code comes from, which does not matter.
         code = re.sub(r"[ ]*//[^\n]*", "", source.text)
-        return digest(code, *FLAGS, "", *source.flags, "", *self._identity())
+        return digest(code, *FLAGS, *self._flags, "", *source.flags, "", *self._identity())
 
     def _identity(self) -> tuple[str, str]:
         """The compiler that made what is in the cache: ours, or the last one seen where none is installed any more."""
@@ -124,7 +126,7 @@ class Builder:
 
     def compiler(self) -> tuple[str, str]:
         """(path, version); no process is started for a compiler that was seen before."""
-        path = find_compiler(self._compiler or config.cxx)
+        path = find_compiler(self._compiler)
         info = os.stat(path)
         key = digest(path, str(info.st_size), str(info.st_mtime_ns))
         return path, _version(self.cache, path, key)
@@ -142,7 +144,8 @@ class Builder:
         try:
             with tempfile.TemporaryDirectory(prefix="frameloom-") as folder:
                 out = Path(folder) / "kernels.so"
-                command = [path, *FLAGS, *ours, *source.flags, "-x", "c++", "-", *libraries]
+                flags = (*FLAGS, *self._flags, *ours, *source.flags)
+                command = [path, *flags, "-x", "c++", "-", *libraries]
                 # Text over a pipe and temporaries in memory: a compile touches the disk once, for the result.
                 status, output = run_limited([*command, "-o", str(out)], source.text.encode())
                 if status != 0:
@@ -188,6 +191,14 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 def _failure(command: Sequence[str], output: str) -> str:
     lines = output.strip().splitlines()
     return "the C++ compiler failed:\n" + " ".join(command) + "\n" + "\n".join(lines[:40])
+
+
+def split_flags(command: str | None) -> tuple[str | None, tuple[str, ...]]:
+    """The compiler that CXX names, and flags behind it ("g++ -O0 -g"), as other tools read it: they come behind our own."""
+    if command is None or shutil.which(command):  # a path may have spaces
+        return command, ()
+    compiler, *flags = shlex.split(command) or [command]
+    return compiler, tuple(flags)
 
 
 @functools.cache

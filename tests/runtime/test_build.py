@@ -56,6 +56,19 @@ def test_flags_count(builder):
     assert [ctypes.CDLL(str(p)).answer() for p in builder.build([one, two])] == [1, 2]
 
 
+def test_flags_behind_the_compiler_count(builder, tmp_path):
+    source = Text('extern "C" int answer() { return N; }')
+    found = []
+    for number in (1, 2):
+        named = Builder(builder.cache, f"{find_compiler()} -DN={number}")
+        found.append(ctypes.CDLL(str(named.build([source])[0])).answer())
+    assert found == [1, 2]
+    (folder := tmp_path / "my compiler").mkdir()
+    (folder / "g++").symlink_to(find_compiler())
+    spaced = Builder(builder.cache, str(folder / "g++"))
+    assert ctypes.CDLL(str(spaced.build([answer(8)])[0])).answer() == 8
+
+
 def test_a_compiler_error_is_shown(builder):
     with pytest.raises(BuildError, match="not_declared"):
         builder.build([Text("int f() { return not_declared; }")])
