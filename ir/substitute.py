@@ -64,17 +64,22 @@ def space(extents: Sequence[int]) -> tuple[Axis, ...]:
 
 def fold(kind: str, axes: Sequence[Axis], value: Node) -> Node:
     """REDUCE of `value` over `axes`, with canonical names for the axes."""
-    taken = {a.name for a in value.free if a not in axes}
-    taken.update(a.name for a in value.bound)
-    names: list[Axis] = []
-    for a in axes:
-        name = next(n for k in itertools.count() if (n := f"r{k}x{a.extent}") not in taken)
-        taken.add(name)
-        names.append(Axis(name, a.extent))
-    if names != list(axes):
-        renaming = {a: axis(b) for a, b in zip(axes, names, strict=True) if a != b}
-        value = substitute(value, renaming)
-    return reduce(kind, tuple(names), value)
+    taken: set[str] = set()
+    while True:
+        taken.update(a.name for a in value.free if a not in axes)
+        taken.update(a.name for a in value.bound)
+        names: list[Axis] = []
+        for a in axes:
+            name = next(n for k in itertools.count() if (n := f"r{k}x{a.extent}") not in taken)
+            taken.add(name)
+            names.append(Axis(name, a.extent))
+        if names == list(axes):
+            return reduce(kind, tuple(names), value)
+        value = substitute(value, dict(zip(axes, map(axis, names), strict=True)))
+        axes = names
+        if value.bound.isdisjoint(names):
+            return reduce(kind, tuple(names), value)
+        # What is reduced inside has taken names that the renaming has set free.
 
 
 def substitute(node: Node, mapping: Mapping[Axis, Node]) -> Node:

@@ -8,6 +8,7 @@ import torch
 import frameloom
 from frameloom import VerifyError, pipeline
 from frameloom.backend import checked
+from frameloom.backend.nearly import near
 from frameloom.backend.reference import NotInterpreted
 from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
@@ -195,3 +196,11 @@ def test_the_sign_of_a_computed_nan_is_anything(monkeypatch):
     with pytest.raises(VerifyError):
         frameloom.jit(lambda x: x.sqrt().view(torch.int32))(torch.ones(20))
     assert verified() == (2, 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_numbers_below_the_smallest_normal_one(dtype):
+    """Kernels of PyTorch make 0 of some of them; those of float16 are in use."""
+    made = torch.finfo(dtype).tiny / 4
+    got = torch.tensor([made, 0.0], dtype=dtype)
+    assert bool(near(got, torch.zeros_like(got)).all()) == (dtype is not torch.float16)
