@@ -7,7 +7,8 @@ TRITON ?= triton==3.7.1
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 VENV := .venv-$(VERSION)
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Python compiles what is imported; to compile all that PyTorch has takes pip a minute.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 NATIVE := $(wildcard capture/native/*.[ch] runtime/*/*.cpp runtime/*/*.h) setup.py pyproject.toml
 CHECKED := jit capture ir codegen runtime tests examples benchmarks setup.py
 
@@ -74,7 +75,7 @@ $(VENV)/.built: $(VENV)/.torch $(NATIVE)
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.built
-	$(PIP) --no-build-isolation -e ".[dev]"
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["dev"], sep="\n")' | $(PIP) -r /dev/stdin
 	$(BIN)/python -c 'import triton' 2>/dev/null || $(PIP) --no-deps "$(TRITON)"
 	touch $@
 

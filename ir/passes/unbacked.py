@@ -47,14 +47,17 @@ def defines(step: Step) -> list[tuple[Symbol, Buffer, int]]:
 def awaited(step: Step) -> list[Buffer]:
     if not _DEFINED or not isinstance(step, Kernel | Extern):
         return []
-    symbols = {s: None for n in _sizes_of(step) for s in late_in(n)}
+    symbols = dict.fromkeys(_late_in(_sizes_of(step)))
+    if isinstance(step, Kernel):
+        for store in step.stores:
+            symbols.update(dict.fromkeys((*_late_inside(store.offset), *_late_inside(store.value))))
     own = step.results if isinstance(step, Extern) else ()
     return [b for s in symbols if (b := _DEFINED.get(s)) is not None and b not in own]
 
 
 def told(outputs: Any) -> list[Buffer]:
     """Results whose sizes the outputs of a program show."""
-    symbols = {s: None for n in _sizes_among(outputs) for s in late_in(n)} if _DEFINED else ()
+    symbols = dict.fromkeys(_late_in(_sizes_among(outputs)) if _DEFINED else ())
     return [b for s in symbols if (b := _DEFINED.get(s)) is not None]
 
 
@@ -65,14 +68,29 @@ def checked(symbols: Iterable[Symbol]) -> list[Buffer]:
     return [b for n in conditions for s in late_in(n) if (b := _DEFINED.get(s)) is not None]
 
 
+def _late_in(sizes: Iterable[Int]) -> Iterator[Symbol]:
+    return (s for n in sizes if type(n) is not int for s in late_in(n))
+
+
+_INSIDE: weakref.WeakKeyDictionary[Node, tuple[Symbol, ...]] = weakref.WeakKeyDictionary()
+
+
+def _late_inside(root: Node) -> tuple[Symbol, ...]:
+    """The symbols in what is reachable from a node (kept per root)."""
+    found = _INSIDE.get(root)
+    if found is None:
+        sizes = (n for node in topological([root]) for n in _sizes_in(node))
+        found = _INSIDE[root] = tuple(dict.fromkeys(_late_in(sizes)))
+    return found
+
+
 def _sizes_of(step: Kernel | Extern) -> Iterator[Int]:
+    """But for those inside of nodes."""
     if isinstance(step, Kernel):
         for store in step.stores:
             yield from store.buffer.shape
             yield from store.buffer.strides
             yield from (a.extent for a in store.axes)
-            for node in topological([store.offset, store.value]):
-                yield from _sizes_in(node)
         return
     for buffer in step.results:
         if buffer is not None:
