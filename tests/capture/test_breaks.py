@@ -240,92 +240,6 @@ def test_no_grad_stays_entered():
     captured(f, X)
 
 
-def test_stack_values_survive():
-    def say(v):
-        print(v)
-        return v
-
-    def f(x):
-        return [x + 1, say(2), (x * 2, {"k": say(3)}), f"{say(4)}"]
-
-    captured(f, X)
-
-
-def test_closure_cells_keep_identity():
-    def f(x):
-        total = x
-
-        def add(y):
-            nonlocal total
-            total = total + y
-
-        add(1)
-        print("middle")
-        add(2)
-        get = lambda: total
-        print("again")
-        add(x)
-        return get() + total
-
-    captured(f, X)
-
-
-def test_free_variable_is_written():
-    def make():
-        count = 0
-
-        def f(x):
-            nonlocal count
-            count += 1
-            y = x + count
-            print("middle", count)
-            count += 1
-            return y * count
-
-        return f, lambda: count
-
-    plain, plain_count = make()
-    captured_f, captured_count = make()
-    target, runner = jitted(captured_f)
-    for _ in range(3):
-        assert torch.equal(target(X), plain(X))
-        assert plain_count() == captured_count()
-
-
-def test_iterators_on_the_stack():
-    def f(x):
-        out = []
-        for i, (a, b) in enumerate(zip([1, 2, 3], (4, 5, 6))):
-            x = x + a * b
-            print(i)
-            out.append(x.sum())
-        for k, v in {"a": 1, "b": 2}.items():
-            print(k)
-            x = x * v
-        return x, out
-
-    captured(f, X)
-
-
-def test_super_behind_a_break():
-    class Base:
-        def run(self, x):
-            return x + 1
-
-    class Derived(Base):
-        def run(self, x):
-            y = x * 2
-            print("in derived")
-            return super().run(y) * 3
-
-    def f(x):
-        return Derived().run(x)
-
-    captured(f, X)
-    target, runner = jitted(Derived.run)
-    assert torch.equal(target(Derived(), X), Derived().run(X))
-
-
 def test_keyword_calls_break_at_the_call():
     def f(x):
         y = x + 1
@@ -422,72 +336,6 @@ def test_mutation_before_a_break():
     captured(f, X)
 
 
-def test_generator_expression_behind_a_break():
-    def f(x):
-        parts = (x + i for i in range(3))
-        print("middle")
-        return sum(parts)
-
-    captured(f, X)
-
-
-def test_started_generator():
-    def f(x):
-        parts = (x + i for i in range(3))
-        first = next(parts)
-        print("middle")
-        return first * sum(parts)
-
-    captured(f, X)
-
-
-def test_recursion():
-    def f(x, n):
-        if n == 0:
-            print("bottom")
-            return x
-        return f(x + 1, n - 1) * 2
-
-    captured(f, X, 4)
-
-
-def test_comprehension_with_a_break():
-    def say(v):
-        print(v)
-        return v
-
-    def f(x):
-        y = x + 1
-        return [y * say(i) for i in range(3)]
-
-    captured(f, X)
-
-
-def test_default_arguments_and_locals_survive():
-    def f(x, a=1, *rest, b=2, **more):
-        z = x * a
-        print(rest, more)
-        return z + b + len(rest) + len(more) + a
-
-    captured(f, X, 1, 5, 6, b=3, c=4)
-
-
-def test_delete_and_unbound():
-    def f(x, flag):
-        y = x + 1
-        if flag:
-            z = y
-        print("middle")
-        del y
-        try:
-            return z * 2
-        except NameError:
-            return x
-
-    captured(f, X, True)
-    captured(f, X, False)
-
-
 def test_raise_in_a_resumed_piece():
     def f(x):
         y = x + 1
@@ -545,19 +393,6 @@ def test_deleting_the_function_frees_everything():
     del target, runner, scope
     gc.collect()
     assert not [r for r in alive if r() is not None]
-
-
-def test_a_cell_is_written_even_if_it_held_the_value_when_captured():
-    def f(x, flags):
-        out = []
-        for flag in flags:
-            y = x + 1
-            print("in between")
-            out.append((lambda: flag)())
-            x = y * 2
-        return out, x
-
-    captured(f, X, [True, False, False, True, True, False])
 
 
 def test_a_break_in_a_library_names_the_users_line():

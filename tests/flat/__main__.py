@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+import tests.flat.objects
 import tests.flat.programs
 import tests.flat.training  # noqa: F401
 from tests.flat.growth import growth

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import tests.flat.objects
 import tests.flat.programs
 import tests.flat.training  # noqa: F401
 from tests.flat.growth import growth

@@ -5,8 +5,8 @@ import torch
 
 from frameloom.runtime.spec import LaunchCall
 from tests.runtime.pretend_cuda import gpu, needs_no_cuda
+from tests.runtime.sized_plans import R, Refused, flat, plan, view
 from tests.runtime.test_launch import load, log
-from tests.runtime.test_sizes import R, Refused, flat, plan, view
 
 __all__ = ["gpu"]  # fixtures
 pytestmark = needs_no_cuda

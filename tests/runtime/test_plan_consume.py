@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from frameloom.runtime.spec import InputSpec
-from tests.runtime.test_plan import extern, plan, view
+from tests.runtime.plans import extern, plan, view
 
 
 def test_inputs_that_a_call_owns_go_after_their_last_use():
