@@ -144,8 +144,7 @@ LINES = 500
 LONGER = {
     "ir/symbolic/shape_env.py": 733, "capture/recording/recorder.py": 705, "ir/symbolic/expr.py": 632,
     "capture/interpreter/tracer.py": 578, "codegen/triton/function.py": 563, "ir/lower/driver.py": 547,
-    "capture/native/guards.c": 542, "capture/values/object.py": 532, "capture/library/containers/itertools.py": 524,
-    "capture/autograd/trace.py": 505,
+    "capture/native/guards.c": 542,
 }  # fmt: skip
 
 

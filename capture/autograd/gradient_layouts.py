@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -27,6 +27,9 @@ from frameloom.capture.tensors.sized import Sized, empty_strided, strides_of
 from frameloom.config import config
 from frameloom.errors import Break, VerifyError
 from frameloom.ir.symbolic.expr import Size, same
+
+if TYPE_CHECKING:
+    from frameloom.capture.recording.recorder import Recorder
 
 Node = torch.fx.Node
 aten = torch.ops.aten
@@ -271,3 +274,22 @@ def _has_view(of: Any, shape: Any) -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def laid_out(n: Node, like: Fake, recorder: Recorder) -> Node:
+    """A copy of `n` that lies as `like`, which is contiguous but for the strides of sizes of 1."""
+    graph, shape = recorder.graph, tuple(like.shape)
+    # However the gradient comes to lie in a pass.
+    copy = graph.create_node(
+        "call_function",
+        torch.ops.aten.clone.default,
+        (n,),
+        {"memory_format": torch.contiguous_format},
+    )
+    plain = empty_strided(shape, strides_of(shape), like.dtype)
+    copy.meta.update(n.meta, val=Fake(plain, like.device))
+    layout = torch.fx.node.map_aggregate((shape, like.stride()), recorder.node_of)
+    view = graph.create_node("call_function", torch.ops.aten.as_strided.default, (copy, *layout))
+    laid = empty_strided(shape, like.stride(), like.dtype)
+    view.meta.update(n.meta, val=Fake(laid, like.device))
+    return view

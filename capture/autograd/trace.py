@@ -26,6 +26,7 @@ from frameloom.capture.autograd.gradient_flow import (
     reach,
     readers_in,
 )
+from frameloom.capture.autograd.gradient_layouts import laid_out
 from frameloom.capture.autograd.history import Histories, without_autocast
 from frameloom.capture.autograd.leaves import real_is_leaf
 from frameloom.capture.autograd.normalized_again import renormalize
@@ -350,27 +351,7 @@ class Joint:
         # Those that were made before the node that hands it over run after it.
         if when is None or all(n.meta.get(FROM, -when[0]) >= -when[0] for n in end.users):
             return end
-        return self._laid_out(end, fake)
-
-    def _laid_out(self, n: Node, like: Fake) -> Node:
-        """A copy of `n` that lies as `like`, which is contiguous but for the strides of sizes of 1."""
-        graph, shape = self.recorder.graph, tuple(like.shape)
-        # However the gradient comes to lie in a pass.
-        copy = graph.create_node(
-            "call_function",
-            torch.ops.aten.clone.default,
-            (n,),
-            {"memory_format": torch.contiguous_format},
-        )
-        plain = empty_strided(shape, strides_of(shape), like.dtype)
-        copy.meta.update(n.meta, val=Fake(plain, like.device))
-        layout = torch.fx.node.map_aggregate((shape, like.stride()), self.recorder.node_of)
-        view = graph.create_node(
-            "call_function", torch.ops.aten.as_strided.default, (copy, *layout)
-        )
-        laid = empty_strided(shape, like.stride(), like.dtype)
-        view.meta.update(n.meta, val=Fake(laid, like.device))
-        return view
+        return laid_out(end, fake, self.recorder)
 
     def _saved(
         self,

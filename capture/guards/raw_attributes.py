@@ -9,7 +9,12 @@ from collections import OrderedDict
 from types import MemberDescriptorType, SimpleNamespace
 from typing import Any
 
-from frameloom.capture.guards.class_lookup import HEAP_TYPE, class_attribute, is_data_descriptor
+from frameloom.capture.guards.class_lookup import (
+    HEAP_TYPE,
+    class_attribute,
+    is_data_descriptor,
+    is_subtype,
+)
 
 
 def new_instance(cls: Any, items: Any = None) -> Any:
@@ -59,3 +64,12 @@ def instance_dict(obj: Any) -> dict[str, Any] | None:
         return object.__getattribute__(obj, "__dict__")  # type: ignore[no-any-return]
     except AttributeError:
         return None
+
+
+def is_own_slot(cls: type, name: str, found: Any) -> bool:
+    """Whether a raw attribute is the slot of that name, and not one that has got another name, or is of a class that has nothing to do with `cls`."""
+    return (
+        isinstance(found, MemberDescriptorType)
+        and found.__name__ == name
+        and is_subtype(cls, found.__objclass__)
+    )

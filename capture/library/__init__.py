@@ -2,6 +2,7 @@
 
 from frameloom.capture.library import exceptions, functions, objects, signatures, stand_ins, text
 from frameloom.capture.library.containers import (
+    combinatorics,
     deques,
     dictionaries,
     heaps,
@@ -27,6 +28,7 @@ __all__ = [
     "autograd",
     "autograd_functions",
     "checkpoints",
+    "combinatorics",
     "control",
     "data",
     "deques",

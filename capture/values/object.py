@@ -25,12 +25,12 @@ from frameloom.capture.guards.class_lookup import (
     class_attribute,
     is_data_descriptor,
     is_programs,
-    is_subtype,
     works_as,
 )
 from frameloom.capture.guards.raw_attributes import (
     DICT_STORES,
     instance_dict,
+    is_own_slot,
     new_instance,
     set_attributes,
 )
@@ -40,6 +40,7 @@ from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.dictionary import DELETED, DefaultDictValue, DictValue
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue, FunctionValue
 from frameloom.capture.values.identity import identity_key
+from frameloom.capture.values.user_iterator import UserIterator
 from frameloom.capture.values.user_key import UserKey, check_keys
 from frameloom.errors import Break
 
@@ -486,47 +487,6 @@ class ObjectValue(Value):
             r.load_tuple(list(self.attributes.values()))
             r.code.call(3)
             r.code.emit("POP_TOP")
-
-
-def is_own_slot(cls: type, name: str, found: Any) -> bool:
-    """Whether a raw attribute is the slot of that name, and not one that has got another name, or is of a class that has nothing to do with `cls`."""
-    return (
-        isinstance(found, MemberDescriptorType)
-        and found.__name__ == name
-        and is_subtype(cls, found.__objclass__)
-    )
-
-
-class UserIterator(Value):
-    """An object that is its own iterator, with `__next__` in Python."""
-
-    def __init__(self, over: ObjectValue) -> None:
-        self.over = over
-        self.origin = over.origin
-        self.real = over.real
-
-    def type(self) -> type:
-        return self.over.type()
-
-    def iterate(self, t: Tracer) -> Value:
-        return self
-
-    def parts(self) -> list[Value]:
-        return [self.over]
-
-    def step(self, t: Tracer) -> Value | None:
-        try:
-            result = self.over.call_special(t, "__next__")
-        except Raised as raised:
-            if raised.value.is_instance(StopIteration):  # type: ignore[attr-defined]
-                return None
-            raise
-        if result is None:
-            raise Break("opaque_iterable", f"next({self.over.describe()})")
-        return result
-
-    def rebuild(self, r: Rebuilder) -> None:
-        r.load(self.over)
 
 
 __all__ = ["FunctionValue", "ObjectValue"]

@@ -14,8 +14,8 @@ from frameloom.capture.values.const import ConstValue, is_none
 from frameloom.capture.values.containers.iterator import IteratorValue
 from frameloom.capture.values.numbers.number import NumberValue
 from frameloom.capture.values.numbers.size_truth import SizeTruth
-from frameloom.capture.values.object import UserIterator
 from frameloom.capture.values.tensor import TensorValue
+from frameloom.capture.values.user_iterator import UserIterator
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
