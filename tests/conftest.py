@@ -5,6 +5,7 @@ import itertools
 import os
 import shutil
 import tempfile
+import zlib
 
 os.environ.setdefault("FRAMELOOM_VERIFY", "structure")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -38,6 +39,30 @@ def pytest_collectstart(collector):
 @pytest.fixture(autouse=True)
 def _seed():
     seed(0)
+
+
+INTERPRETED = {"jit", "capture", "programs", "public_issues"}
+SHARE = 4  # one test of so many is compiled nevertheless
+
+
+def is_compiled(item):
+    """Whether kernels come from the compiler, and not from the interpreter of the loop IR.  That takes a third of the time of tests which are
+    about what is captured, and computes the same; those about kernels, plans and memory are marked."""
+    if os.environ.get("FRAMELOOM_TESTS") == "compiled" or INTERPRETED.isdisjoint(item.path.parts):
+        return True
+    marked = any(map(item.get_closest_marker, ("compiled", "gpu")))
+    return marked or zlib.crc32(item.nodeid.encode()) % SHARE == 0
+
+
+@pytest.fixture(autouse=True)
+def _kernels(request):
+    if is_compiled(request.node):
+        yield
+        return
+    from tests.fuzz.interpret import interpreted
+
+    with interpreted():
+        yield
 
 
 finished = itertools.count(1)

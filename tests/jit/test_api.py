@@ -310,6 +310,7 @@ def test_stats_count_graphs_breaks_and_recompiles():
     assert frameloom.stats()["graphs"] == 1
 
 
+@pytest.mark.compiled
 def test_explain_returns_graphs_breaks_guards_kernels():
     def f(x):
         y = torch.relu(x) + 1
@@ -324,6 +325,7 @@ def test_explain_returns_graphs_breaks_guards_kernels():
     assert "2 graph(s)" in str(report)
 
 
+@pytest.mark.compiled
 def test_explain_tells_of_backward_passes_once_they_came():
     weight = torch.randn(4, 3, requires_grad=True)
     with torch.enable_grad():

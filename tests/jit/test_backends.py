@@ -20,7 +20,7 @@ from tests.runtime.pretend_cuda import gpu, needs_no_cuda
 
 __all__ = ["_tensors_seem_to_be_on_a_gpu", "gpu"]  # fixtures
 pytest.importorskip("triton")
-pytestmark = needs_no_cuda
+pytestmark = [needs_no_cuda, pytest.mark.compiled]
 
 
 def parameters(count):

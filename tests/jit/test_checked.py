@@ -16,6 +16,8 @@ from frameloom.ir.program import Kernel
 from frameloom.ir.substitute import transform
 from frameloom.runtime import _runtime
 
+pytestmark = pytest.mark.compiled
+
 
 @pytest.fixture(autouse=True)
 def verifying(monkeypatch):

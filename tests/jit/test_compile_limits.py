@@ -10,6 +10,8 @@ from torch import nn
 
 import frameloom
 
+pytestmark = pytest.mark.compiled
+
 
 def spent():
     """Seconds of this process and the compilers that it started, which other processes do not lengthen."""

@@ -167,6 +167,7 @@ def test_many_gradients_at_once():
     same_training(program, plain=None)
 
 
+@pytest.mark.compiled
 def test_a_gradient_is_not_copied_into_place():
     import frameloom
 

@@ -44,6 +44,7 @@ def saved_bytes(result):
     return sum(t.numel() * t.element_size() for t in own)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("form", FORMS)
 def test_a_region_is_one_graph_and_nothing_inside_is_saved(form):
     x = leaf(64, 32)

@@ -8,6 +8,8 @@ from torch import nn
 import frameloom
 from tests.memory import peak_bytes
 
+pytestmark = pytest.mark.compiled
+
 MARGIN = 1.02
 
 

@@ -6,6 +6,8 @@ import torch.nn.functional as F
 
 from tests.helpers import check
 
+pytestmark = pytest.mark.compiled
+
 W, B = torch.randn(48), torch.randn(48)
 
 

@@ -3,9 +3,12 @@
 import gc
 import os
 
+import pytest
 import torch
 
 from frameloom import jit, reset
+
+pytestmark = pytest.mark.compiled
 
 
 def resident_bytes():

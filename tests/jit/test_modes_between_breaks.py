@@ -69,6 +69,7 @@ def test_a_view_made_in_inference_mode_is_refused_as_such(backend):
     same(fn, lambda: torch.ones(4), backend)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_inference_tensor_is_written_in_inference_mode(backend):
     def fn(x):

@@ -31,6 +31,7 @@ FLOATS = [0.5, 0.25, 1e-3, 1.0, 2.0, -0.0, 1e10, -3.7, 1 / 3]
 INTS = [3, 0, 1, -7, 2, 1 << 40, 255]
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     "fn",

@@ -10,7 +10,10 @@ from frameloom.ir.lower.layout.onednn import LINEAR
 from frameloom.ir.program import Extern, Kernel
 from tests.helpers import check
 
-pytestmark = pytest.mark.skipif(not onednn._is_there(), reason="PyTorch without oneDNN")
+pytestmark = [
+    pytest.mark.skipif(not onednn._is_there(), reason="PyTorch without oneDNN"),
+    pytest.mark.compiled,
+]
 SEED = torch.Generator().manual_seed(0)
 X, W, B = (torch.randn(*s, generator=SEED) for s in ((128, 160), (192, 160), (192,)))
 

@@ -17,6 +17,7 @@ def test_a_block_that_was_entered_before_a_break(setting, raises, options):
         assert not [*differences(setting, raises, place, **options)]
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("options", [{}, {"backend": "eager"}], ids=str)
 @pytest.mark.parametrize("setting", ["set", "dtype"])
 @pytest.mark.parametrize("raises", ["check of an input", "index, used", "dtype, used"])

@@ -6,6 +6,8 @@ import torch.nn.functional as F
 
 import frameloom
 
+pytestmark = pytest.mark.compiled
+
 PROGRAMS = [
     lambda x: (lambda t: (t, t[0]))(x + 1),
     lambda x: (lambda t: (t[0], t))(x + 1),

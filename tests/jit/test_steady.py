@@ -13,6 +13,8 @@ from frameloom import jit, stats
 from frameloom.backend.background import background
 from tests import fresh
 
+pytestmark = pytest.mark.compiled
+
 OFTEN = 48  # calls, as runtime/plan/regulars.h has it
 
 

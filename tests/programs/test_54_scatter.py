@@ -175,6 +175,7 @@ def test_indices_out_of_range_raise(fn, bad):
     fails_alike(fn, X, i, V)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("bad", [4, -1])
 def test_places_before_a_bad_index_are_written(bad):
     i, x, v = I.clone(), torch.zeros(4), torch.ones(6)
