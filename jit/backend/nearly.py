@@ -2,7 +2,7 @@
 
 Ints and bools are near if they are equal, floats if they are a few units in the last place apart, of numbers as large as they are plus what the
 tensor's are on average; infinities and NaN are in the same places.  Below the smallest normal number, any two are near: whether a kernel of
-PyTorch keeps those or makes them 0 depends on its formula (`sigmoid(-95)` is 0 on a CPU).  But float16's are used.
+PyTorch keeps those or makes them 0 depends on its formula (`sigmoid(-95)` is 0 on a CPU); not where such numbers are in use, as in float16.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 Tensor = torch.Tensor
 UNITS = 64  # in the last place
 UNITS_OF_HALVES = 4
+NOTHING = 1e-30  # the smallest normal number of float16, and of narrower ones, is more
 
 
 def other_kind(got: Any, want: Any) -> str | None:
@@ -52,7 +53,8 @@ def near(got: Tensor, want: Tensor) -> Tensor:
     size = _numbers(want).double().abs().nan_to_num(0.0, 0.0)
     real = want.dtype.to_real()
     units = UNITS if real.itemsize > 2 else UNITS_OF_HALVES
-    least = 0.0 if real is torch.float16 else torch.finfo(real).tiny
+    tiny = torch.finfo(real).tiny
+    least = tiny if tiny < NOTHING else 0.0
     return apart <= units * torch.finfo(real).eps * (size + size.mean()) + least
 
 
