@@ -9,7 +9,7 @@ from itertools import islice
 
 import pytest
 
-from frameloom.capture.library.containers import heaps
+from frameloom.capture.library.containers import combinatorics, heaps
 from frameloom.capture.library.containers import itertools as ours
 
 A = [3, 1, 4, 1, 5]
@@ -21,9 +21,9 @@ CASES = [
     (ours.Islice, (A, None)), (ours.Islice, (range(10), None, None, 4)), (ours.Accumulate, (A,)), (ours.Accumulate, (A, max)), (ours.Accumulate, ([],)),
     (ours.Compress, (A, [1, 0, 1, 1])), (ours.FilterFalse, (odd, A)), (ours.FilterFalse, (None, [0, 1, 0])), (ours.DropWhile, (odd, A)),
     (ours.TakeWhile, (odd, A)), (ours.StarMap, (pow, [(2, 3), (3, 2)])), (ours.ZipLongest, (A, "ab")), (ours.ZipLongest, ()), (ours.Pairwise, (A,)),
-    (ours.Pairwise, ([1],)), (ours.GroupBy, ([1, 1, 2, 3, 3],)), (ours.Product, ("ab", [1, 2])), (ours.Product, ()), (ours.Permutations, (A, 2)),
-    (ours.Permutations, ("abc",)), (ours.Permutations, ("ab", 3)), (ours.Combinations, ("abcd", 2)), (ours.Combinations, ("ab", 3)),
-    (ours.CombinationsWithReplacement, ("abc", 2)), (ours.CombinationsWithReplacement, ("", 2)),
+    (ours.Pairwise, ([1],)), (ours.GroupBy, ([1, 1, 2, 3, 3],)), (combinatorics.Product, ("ab", [1, 2])), (combinatorics.Product, ()), (combinatorics.Permutations, (A, 2)),
+    (combinatorics.Permutations, ("abc",)), (combinatorics.Permutations, ("ab", 3)), (combinatorics.Combinations, ("abcd", 2)), (combinatorics.Combinations, ("ab", 3)),
+    (combinatorics.CombinationsWithReplacement, ("abc", 2)), (combinatorics.CombinationsWithReplacement, ("", 2)),
 ]  # fmt: skip
 if hasattr(itertools, "batched"):
     CASES += [(ours.Batched, (A, 2)), (ours.Batched, ([], 2))]
