@@ -197,7 +197,10 @@ def split_flags(command: str | None) -> tuple[str | None, tuple[str, ...]]:
     """The compiler that CXX names, and flags behind it ("g++ -O0 -g"), as other tools read it: they come behind our own."""
     if command is None or shutil.which(command):  # a path may have spaces
         return command, ()
-    compiler, *flags = shlex.split(command) or [command]
+    try:
+        compiler, *flags = shlex.split(command) or [command]
+    except ValueError:  # a quotation that does not end: no such compiler, either
+        return command, ()
     return compiler, tuple(flags)
 
 

@@ -81,6 +81,8 @@ def test_no_compiler(monkeypatch, tmp_path):
         find_compiler()
     with pytest.raises(BuildError, match="CXX=icc"):
         find_compiler("icc")
+    with pytest.raises(BuildError, match="is not an executable"):
+        Builder(compiler='g++ "-O0').build([answer(4)])
     find_compiler.cache_clear()
 
 
