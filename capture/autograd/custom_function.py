@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
 from torch.autograd.function import once_differentiable
+from torch.fx.node import map_aggregate
 
 from frameloom.capture.autograd.gradient_flow import FUNCTION, note_node
-from frameloom.capture.autograd.gradient_layouts import lay_again
+from frameloom.capture.autograd.gradient_layouts import CONTIGUOUS, lay_again
 from frameloom.capture.autograd.partition import is_view
 from frameloom.capture.recording.captured_graph import Layout, function_of, graph_of
+from frameloom.capture.symbolic.static_graph import graph_at_sizes, sizes_in
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import current
 from frameloom.capture.tensors.schema import stays_unused
 from frameloom.errors import Break
+from frameloom.ir.symbolic.expr import Symbol
 
 if TYPE_CHECKING:
     from frameloom.capture.recording.recorder import Recorder
@@ -33,6 +36,9 @@ Node = torch.fx.Node
 aten = torch.ops.aten
 # Of a function that the program calls, past the Python around it: no function transform is on.
 APPLY: Any = torch._C._FunctionBase.__dict__["apply"]
+transform = torch._C._functorch.peek_interpreter_stack
+is_batched = torch._C._functorch.is_legacy_batchedtensor
+MOST = 16  # layouts of its gradients for which a call is written anew, where a graph runs op by op
 
 
 @dataclass(eq=False)
@@ -97,11 +103,20 @@ class Derivative:
         """`graph` for gradients that lie as these: what it gives lies as they do."""
         if all(g.stride() == own.strides for g, own in zip(gradients, self.layouts, strict=True)):
             return self.graph
-        nodes = list(self.graph.nodes)
-        inputs = [n for n in nodes if n.op == "placeholder"]
-        graph = graph_of(inputs, nodes[len(inputs) : -1], nodes[-1].args[0])
+        return self.graph_for([Layout.of(g) for g in gradients])
+
+    def graph_for(
+        self, layouts: Sequence[Layout], sizes: Mapping[Symbol, int] | None = None
+    ) -> torch.fx.Graph:
+        """A copy of `graph` for gradients that lie so; where `sizes` are given, for these."""
+        if sizes:
+            graph = graph_at_sizes(self.graph, sizes)
+        else:
+            nodes = list(self.graph.nodes)
+            inputs = [n for n in nodes if n.op == "placeholder"]
+            graph = graph_of(inputs, nodes[len(inputs) : -1], nodes[-1].args[0])
         with torch._C._DisableTorchDispatch():
-            lay_again(graph, [Layout.of(g) for g in gradients])
+            lay_again(graph, layouts)
         return graph
 
 
@@ -117,12 +132,19 @@ def _result(
     if base in fakes:
         found = fakes[base]
         for view in reversed(views):
-            found = view.target(found, *view.args[1:], **view.kwargs)
+            args, kwargs = map_aggregate((view.args[1:], view.kwargs), _value)
+            found = view.target(found, *args, **kwargs)
+            if CONTIGUOUS in view.meta:
+                found.node.meta[CONTIGUOUS] = view.meta[CONTIGUOUS]
         return found
     like = node.meta["val"]
     copies[node].meta["val"] = fake = Fake(like.meta, like.device)
     recorder.adopt(fake, copies[node])
     return fake
+
+
+def _value(argument: Any) -> Any:
+    return argument.meta["val"] if isinstance(argument, Node) else argument
 
 
 class Applied(torch.autograd.Function):
@@ -196,12 +218,12 @@ class Replayed(torch.autograd.Function):
     def forward(
         context: Any,
         derivative: Derivative,
-        run: Any,
+        replay: Replay,
         results: tuple[Any, ...],
         n: int,
         *given: Any,
     ) -> Any:
-        context.derivative, context.run = derivative, run
+        context.derivative, context.replay = derivative, replay
         context.set_materialize_grads(derivative.materializes)
         context.mark_non_differentiable(*[results[k] for k in derivative.constant])
         own = dict(zip(derivative.results, results, strict=True))
@@ -228,11 +250,7 @@ class Replayed(torch.autograd.Function):
         none = [None] * (4 + len(derivative.made) + count)
         if all(gradients[k] is None for k in derivative.given):
             return tuple(none)
-        fitted = [
-            like.fit(gradients[k])
-            for k, like in zip(derivative.given, derivative.layouts, strict=True)
-        ]
-        made = context.run(*reads, *fitted)
+        made = context.replay.gradients(reads, [gradients[k] for k in derivative.given])
         for place, k in enumerate(derivative.made):
             none[4 + place] = None if k is None else made[k]
         return tuple(none)
@@ -251,14 +269,36 @@ class Replay:
     __name__, __module__ = "replay", __name__
 
     def __init__(self, derivative: Derivative, constants: torch.nn.Module) -> None:
-        self.derivative = derivative
-        graph = torch.fx.Graph()
+        self.derivative, self._constants = derivative, constants
+        self._own = self._function(derivative.graph)
+        self._others: dict[Any, Callable[..., Any]] = {}  # by how gradients lie, and sizes
+
+    def gradients(self, reads: Sequence[Any], given: Sequence[Any]) -> Any:
+        """What the derivative returns; it lies as what is `given` does."""
+        layouts, graph = self.derivative.layouts, self.derivative.graph
+        if transform() is not None or any(map(is_batched, given)):
+            return self._own(*reads, *[own.fit(g) for own, g in zip(layouts, given, strict=True)])
+        given = [g.resolve_conj().resolve_neg() for g in given]
+        if all(own.is_of(g) for own, g in zip(layouts, given, strict=True)):
+            return self._own(*reads, *given)
+        sizes = sizes_in(graph, [*reads, *given])
+        key = tuple(g.stride() for g in given), tuple(sizes.values())
+        if key not in self._others:
+            if len(self._others) == MOST:
+                self._others.clear()
+            with torch.no_grad():
+                lying = self.derivative.graph_for([*map(Layout.of, given)], sizes)
+            self._others[key] = self._function(lying)
+        return self._others[key](*reads, *given)
+
+    def _function(self, graph: torch.fx.Graph) -> Callable[..., Any]:
+        own = torch.fx.Graph()
         copies: dict[Node, Node] = {}
-        for node in derivative.graph.nodes:
-            copies[node] = graph.node_copy(node, copies.__getitem__)
+        for node in graph.nodes:
+            copies[node] = own.node_copy(node, copies.__getitem__)
             if node.target is aten.copy.default:
                 copies[node].target = copied
-        self.run = function_of(constants, graph)
+        return function_of(self._constants, own)
 
     def __call__(self, results: Any, operands: Any, reads: Any) -> Any:
         cls = ReplayedOnce if self.derivative.once else Replayed
@@ -266,7 +306,7 @@ class Replay:
         own = self.derivative.results
         pairs = zip(self.derivative.reads, reads, strict=True)
         given = (*operands, *(None if node in own else value for node, value in pairs))
-        return cls.apply(self.derivative, self.run, tuple(results), len(operands), *given)  # type: ignore[no-untyped-call]
+        return cls.apply(self.derivative, self, tuple(results), len(operands), *given)  # type: ignore[no-untyped-call]
 
 
 def copied(target: Any, source: Any) -> Any:

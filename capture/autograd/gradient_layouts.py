@@ -16,7 +16,7 @@ import torch.fx
 
 from frameloom.capture.autograd.gradient_sums import summed
 from frameloom.capture.autograd.partition import is_view
-from frameloom.capture.autograd.prune import LEFT, Partial
+from frameloom.capture.autograd.prune import LEFT
 from frameloom.capture.recording.captured_graph import Layout, behind, graph_of
 from frameloom.capture.shapes.device_layouts import on_device
 from frameloom.capture.shapes.view_rules import infer_size, view_strides
@@ -35,6 +35,8 @@ Node = torch.fx.Node
 aten = torch.ops.aten
 # Autograd copies for them what does not lie plainly; they would read other memory.
 MADE_CONTIGUOUS = frozenset({aten.native_group_norm_backward.default})
+# Of an alias that the program made by `contiguous()`: in which memory format.
+CONTIGUOUS = "contiguous"
 
 
 def relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
@@ -86,21 +88,23 @@ def lay_again(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
     return differs or any(end in again.changed or base_of(end) in seeds for end in ends)
 
 
-def handed_on(part: Partial, count: int) -> tuple[tuple[int, ...], torch.fx.Graph]:
-    """Which of `part.ends` are views of the last `count` placeholders, and a graph that gives them."""
-    places = part.graph.find_nodes(op="placeholder")
+def handed_on(graph: torch.fx.Graph, count: int) -> tuple[tuple[int, ...], torch.fx.Graph]:
+    """Which of the results are views of the last `count` placeholders, and a graph that gives them."""
+    places = graph.find_nodes(op="placeholder")
     given = {*places[len(places) - count :]}
-    ends: Any = part.graph.output_node().args[0]
+    ends: Any = graph.output_node().args[0]
     found = [k for k, end in enumerate(ends) if base_of(end) in given]
     wanted = [ends[k] for k in found]
     needed = behind(wanted, lambda n: n.all_input_nodes)
-    own = [n for n in part.graph.nodes if n in needed and n.op != "placeholder"]
-    return tuple(part.ends[k] for k in found), graph_of(places, own, wanted)
+    own = [n for n in graph.nodes if n in needed and n.op != "placeholder"]
+    return tuple(found), graph_of(places, own, wanted)
 
 
 def base_of(node: Node) -> Node:
-    """What it is a view of, of which autograd makes no copy before."""
+    """What it is a view of, of which nobody makes a copy before."""
     while is_view(node) and node.target is not aten.view_as_complex.default:
+        if CONTIGUOUS in node.meta:
+            break
         node = node.args[0]  # type: ignore[assignment]
     return node
 
@@ -139,7 +143,7 @@ class _Again:
                 self._followed.add(user)
             self.graph.erase_node(node)
             return
-        if node.target in MADE_CONTIGUOUS or not self._is_known(node):
+        if node.target in MADE_CONTIGUOUS or _copies_for_program(node) or not self._is_known(node):
             self._restore(node)
             return
         if not _can_be_read(node):
@@ -253,6 +257,12 @@ def _copies_for_views(node: Node) -> bool:
         and bool(node.users)
         and all(user.target is aten.view.default for user in node.users)
     )
+
+
+def _copies_for_program(node: Node) -> bool:
+    """As its call of `contiguous` does, where the tensor lies otherwise."""
+    format = node.meta.get(CONTIGUOUS)
+    return format is not None and not _value(node.args[0]).is_contiguous(memory_format=format)
 
 
 def _can_be_read(node: Node) -> bool:

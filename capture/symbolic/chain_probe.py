@@ -20,7 +20,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from frameloom.capture.guards.thread_warnings import warnings_here
-from frameloom.capture.symbolic.layout_probe import ATTENTION, SMALL, can_be_tried
+from frameloom.capture.symbolic.layout_probe import ATTENTION, DROPOUT, SMALL, can_be_tried
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.values.numbers.symbolic import SYMBOLS
 from frameloom.errors import let_mistakes_through
@@ -230,8 +230,12 @@ class _Run:
             return True  # as the formulas say
         if not can_be_tried(call.fn):
             return all(self._lies_alike(self._tensor(f), f) for f in fakes)
-        if call.fn is ATTENTION and any(f.device.type != "cpu" for f in fakes):
-            return True  # each device has its own
+        if any(f.device.type != "cpu" for f in fakes):
+            if call.fn is ATTENTION:
+                return True  # each device has its own
+            if call.fn in DROPOUT and all(f.memory is not fakes[0].memory for f in call.results):
+                like = torch.empty_like(self._tensor(fakes[0]))  # as a GPU lays it out
+                return all(self._lies_alike(like, f) for f in call.results)
         tensors = self._results(call)
         for t, f in zip(tensors, call.results, strict=True):
             if t.dtype is not f.dtype or tuple(t.shape) != self._numbers(f.shape):

@@ -1,6 +1,6 @@
 """Whether a call lays its results out for sizes of 1 as was recorded for others: PyTorch is asked, with small tensors.
 
-Their own kernels say it (meta kernels differ where dimensions of size 1 have odd strides); those of the CPU lay out results as a GPU's do, but for attention.
+Their own kernels say it (meta kernels differ where dimensions of size 1 have odd strides); those of the CPU lay out results as a GPU's do, but for attention and dropout.
 In: a call as it was recorded, with the Fakes that it gave.  Out: whether, wherever a size is 1, strides and shared memory are those that
 the recorded ones come to there.  Layouts depend on which sizes are 1 and on which are the larger ones, so a few values of each symbol tell.
 """
@@ -26,6 +26,7 @@ from frameloom.ir.symbolic.symint import size_of
 TRIALS = 128  # of one call
 SMALL = 1 << 14  # elements of a tensor
 ATTENTION = torch.nn.functional.scaled_dot_product_attention
+DROPOUT = frozenset({torch.dropout, torch.native_dropout})
 IN_C = (BuiltinFunctionType, type(torch.Tensor.add), type(torch.Tensor.__add__))
 
 
@@ -62,7 +63,8 @@ def lies_alike(
     if not given or any(not isinstance(s, Symbol) or s.late for s in symbols):
         return False
     on_cpu = all(f.device.type == "cpu" for f in given)
-    if not can_be_tried(fn) or (fn is ATTENTION and not on_cpu):  # each device has its own
+    its_own = fn is ATTENTION or fn in DROPOUT  # that each device has
+    if not can_be_tried(fn) or (its_own and not on_cpu):
         return False
     # Only then: another thread may draw meanwhile.
     random_state = torch.get_rng_state() if draws else None

@@ -6,7 +6,7 @@ Sizes in its nodes' arguments and in the shapes of its tensors become ints; numb
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from frameloom.capture.symbolic.saved_sizes import symbols_in
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.sized import Sized, empty_strided, resolved
 from frameloom.ir.symbolic.expr import Int, Size, Symbol, lone_symbol, substitute
+from frameloom.ir.symbolic.shape_env import Facts
 
 Node = torch.fx.Node
 
@@ -38,16 +39,46 @@ def sizes_of(captured: CapturedGraph) -> tuple[Symbol, ...]:
 
 def at_sizes(captured: CapturedGraph, known: Mapping[Symbol, int]) -> CapturedGraph:
     """`captured` for calls in which these are so."""
-    return replace(captured, graph=_Copy(captured, known).graph, facts=None)
+    return replace(captured, graph=_Copy(captured.graph, captured.facts, known).graph, facts=None)
+
+
+def graph_at_sizes(graph: torch.fx.Graph, known: Mapping[Symbol, int]) -> torch.fx.Graph:
+    """A graph of which every size is known then; KeyError if one is not."""
+    sizes = [*symbols_in([node.meta.get("val") for node in graph.nodes])]
+    made = _Copy(graph, sizes[0].facts if sizes else None, known).graph
+    for symbol in symbols_in([node.meta.get("val") for node in made.nodes]):
+        raise KeyError(symbol)
+    return made
+
+
+def sizes_in(graph: torch.fx.Graph, given: Sequence[Any]) -> dict[Symbol, int]:
+    """What those of the placeholders are where these values are `given`."""
+    pairs: list[tuple[Int, int]] = []
+    behind: list[tuple[Int, int]] = []  # gradients may lie otherwise
+    for node, value in zip(graph.find_nodes(op="placeholder"), given, strict=True):
+        like = node.meta.get("val")
+        if isinstance(like, Size):
+            pairs.append((like, value))
+        elif isinstance(like, Sized):
+            pairs += zip(like.shape, value.shape, strict=True)
+            behind += zip(like.stride(), value.stride(), strict=True)
+    found: dict[Symbol, int] = {}
+    for size, n in pairs + behind:
+        symbol = lone_symbol(known) if isinstance(known := resolved(size), Size) else None
+        if symbol is not None:
+            found.setdefault(symbol, n)
+    return found
 
 
 class _Copy:
-    def __init__(self, captured: CapturedGraph, known: Mapping[Symbol, int]) -> None:
-        self._facts = captured.facts
+    def __init__(
+        self, graph: torch.fx.Graph, facts: Facts | None, known: Mapping[Symbol, int]
+    ) -> None:
+        self._facts = facts
         self._known = dict(known)
         self._nodes: dict[Node, Any] = {}
         self.graph = torch.fx.Graph()
-        for node in captured.graph.nodes:
+        for node in graph.nodes:
             args, kwargs = self._value(node.args), self._value(node.kwargs)
             number = self._number(node, args)
             if number is not None:

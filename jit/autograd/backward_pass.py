@@ -82,8 +82,8 @@ class BackwardPass:
     @cached_property
     def handed(self) -> tuple[tuple[int, ...], Plan]:
         """The entries of `Backward.inputs` whose gradients are views of those given, and what makes these."""
-        places, graph = handed_on(self.part, self._count)
-        return places, self._module_of(graph)
+        found, graph = handed_on(self.part.graph, self._count)
+        return tuple(self.part.ends[k] for k in found), self._module_of(graph)
 
     def _sizes(self, saved: Sequence[Any]) -> dict[Symbol, int]:
         count = len(self.carried)

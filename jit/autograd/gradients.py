@@ -9,7 +9,7 @@ The backward plan is compiled when the first backward pass comes, for the output
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, cached_property, partial
 from operator import itemgetter
@@ -21,7 +21,7 @@ import torch.fx
 from frameloom.autograd.backward_pass import BackwardPass, Plan
 from frameloom.autograd.gradient_arrivals import Passes
 from frameloom.autograd.kept_results import what_stays
-from frameloom.autograd.op_by_op import OpByOp
+from frameloom.autograd.op_by_op import DoubleBackwardError, OpByOp, Refused, followed
 from frameloom.autograd.result_hooks import give_own_node, register_hooks
 from frameloom.autograd.saved_tensors import entries, let_go, noted
 from frameloom.autograd.view_outputs import NOTHING, MadeOf, early_views
@@ -34,7 +34,6 @@ from frameloom.capture.symbolic.saved_sizes import at_sizes, symbols_in
 from frameloom.capture.tensors.schema import may_raise
 from frameloom.config import config
 from frameloom.debug import notice
-from frameloom.errors import FrameloomError
 from frameloom.ir.symbolic.expr import Symbol
 from frameloom.ir.symbolic.shape_env import Conditions
 
@@ -50,10 +49,6 @@ def nothing() -> torch.Tensor:
     """What is saved where only the error of a second pass is wanted.  It is not made when this file is imported: the
     program may do that in inference mode, or under a mode of its own."""
     return torch.empty(0, device="cpu")
-
-
-class DoubleBackwardError(FrameloomError, RuntimeError):
-    """A gradient of a gradient was asked for where only the plain program can give it."""
 
 
 class Gradients:
@@ -323,7 +318,7 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
         _let_go(context, values, missing)
         return piece.nothing
     others |= bool(bare)
-    inside = partial(_inputs, context, values)
+    inside = partial(_inputs, context, values, missing)
     made = refused = None
     again = torch.is_grad_enabled()
     # Where nothing is read of what the forward pass had, gradients depend on those given alone.
@@ -334,7 +329,7 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
         except DoubleBackwardError as error:
             if others:
                 raise
-            refused = str(error), _followed((*values, *context.others.tensors, *given))
+            refused = str(error), followed((*values, *context.others.tensors, *given))
         if made is not None and others and not keeps_graph():
             let_go(context)
     if made is not None:
@@ -375,23 +370,6 @@ def _goes_to(node: Any) -> bool:
         return torch._C._will_engine_execute_node(node)
     except RuntimeError:  # of leaves, PyTorch does not tell what `torch.autograd.grad` does
         return True
-
-
-class Refused(torch.autograd.Function):
-    """The gradients among `given`, behind `n` tensors that they depend on.  Their own gradient raises: nobody may ask for it."""
-
-    @staticmethod
-    def forward(context: Any, why: str, n: int, *given: Any) -> Any:
-        context.why = why
-        return given[n:]
-
-    @staticmethod
-    def backward(context: Any, *given: Any) -> Any:
-        raise DoubleBackwardError(context.why)
-
-
-def _followed(values: Iterable[Any]) -> list[torch.Tensor]:
-    return [t for t in values if isinstance(t, torch.Tensor) and t.requires_grad]
 
 
 def _put_back(context: Any, values: list[Any]) -> None:
@@ -457,23 +435,31 @@ def _still_as_saved(context: Any, missing: frozenset[int], whole: bool) -> list[
         return None
     changed = {k for k, (_, is_changed) in zip(places, left, strict=False) if is_changed}
     context.changed = changed
-    # Op by op, all is computed anew, of the inputs.
-    inputs = range(len(how.saved_inputs) if torch.is_grad_enabled() else 0)
-    if not changed.isdisjoint(piece.reads(missing, whole)) or not changed.isdisjoint(inputs):
+    if not changed.isdisjoint(piece.reads(missing, whole)):
         return None
+    if torch.is_grad_enabled():  # op by op, what the pass comes to is computed anew, of the inputs
+        relied_on = piece.op_by_op.relied_on(missing)
+        if any(k in relied_on for place, k in enumerate(how.saved_inputs) if place in changed):
+            return None
     return [tensor for tensor, _ in left[: len(places)]]
 
 
-def _inputs(context: Any, saved: Sequence[Any]) -> list[Any]:
-    """The inputs of the forward graph, as they were; None for those that no output depends on."""
+def _inputs(context: Any, saved: Sequence[Any], missing: frozenset[int]) -> list[Any]:
+    """The inputs of the forward graph, as they were; None for those that no output depends on.  Where nothing that the pass comes to depends on one, it may
+    have changed."""
     piece: Gradients = context.piece
     inputs: list[Any] = [None] * piece.how.n_inputs
     for k, tensor in zip(piece.how.saved_inputs, saved, strict=False):
         inputs[k] = tensor
     if context.others is None:
         raise RuntimeError(TWICE)
+    relied_on = piece.op_by_op.relied_on(missing)
     unwatched = piece.unwatched
-    if unwatched and context.versions != [inputs[k]._version for k in unwatched]:
+    if unwatched and any(
+        version != inputs[k]._version
+        for k, version in zip(unwatched, context.versions, strict=True)
+        if k in relied_on
+    ):
         raise DoubleBackwardError(
             "an input of a checkpointed region has been modified by an inplace operation: the compiled code around it cannot "
             "be differentiated op by op any more"
@@ -481,7 +467,7 @@ def _inputs(context: Any, saved: Sequence[Any]) -> list[Any]:
     for k, tensor, version in zip(
         piece.others, context.others.tensors, context.others.versions, strict=True
     ):
-        if version is not None and tensor._version != version:
+        if version is not None and tensor._version != version and k in relied_on:
             raise DoubleBackwardError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: an input "
                 "of compiled code, which a gradient of a gradient needs"

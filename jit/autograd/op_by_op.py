@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ from frameloom.capture.recording.captured_graph import (
     function_of,
 )
 from frameloom.capture.tensors.schema import draws
+from frameloom.errors import FrameloomError
 from frameloom.ir.numbers import is_number
 
 aten = torch.ops.aten
@@ -73,6 +74,27 @@ def let_through(tensor: torch.Tensor, switch: Switch) -> torch.Tensor:
     return Between.apply(tensor, switch)  # type: ignore[no-any-return, no-untyped-call]
 
 
+class DoubleBackwardError(FrameloomError, RuntimeError):
+    """A gradient of a gradient was asked for where only the plain program can give it."""
+
+
+class Refused(torch.autograd.Function):
+    """The gradients among `given`, behind `n` tensors that they depend on.  Their own gradient raises: nobody may ask for it."""
+
+    @staticmethod
+    def forward(context: Any, why: str, n: int, *given: Any) -> Any:
+        context.why = why
+        return given[n:]
+
+    @staticmethod
+    def backward(context: Any, *given: Any) -> Any:
+        raise DoubleBackwardError(context.why)
+
+
+def followed(values: Iterable[Any]) -> list[torch.Tensor]:
+    return [t for t in values if isinstance(t, torch.Tensor) and t.requires_grad]
+
+
 class OpByOp:
     def __init__(self, captured: CapturedGraph, slots: Sequence[int] = ()) -> None:
         assert captured.backward is not None
@@ -95,12 +117,27 @@ class OpByOp:
         relied_on = behind([*shown, *drawing], self._before_it(_relied_on_by))
         self.reads = tuple(k for n, k in places.items() if n in self._needed)
         self.numbers = frozenset(k for n, k in places.items() if is_number(n))
-        self._relied_on = frozenset(k for n, k in places.items() if n in relied_on) - self.numbers
+        self._places, self._relied_on_for = places, dict[frozenset[int], frozenset[int]]()
+        self._relied_on = self._inputs_among(relied_on)
         self._copied = self._relied_on.intersection(captured.mutated)
 
     def _before_it(self, operands: Callable[[Node], list[Node]]) -> Callable[[Node], list[Node]]:
         """What a node of the graph is computed from; what is given is not."""
         return lambda n: [] if n in self._given else operands(n)
+
+    def _inputs_among(self, nodes: Collection[Node]) -> frozenset[int]:
+        return frozenset(k for n, k in self._places.items() if n in nodes) - self.numbers
+
+    def relied_on(self, missing: frozenset[int]) -> frozenset[int]:
+        """The inputs whose values have a part in the results to which a pass comes; `missing`: the entries of `Backward.tangents` to which it does not."""
+        if len(missing) == len(self._how.tangents):
+            return self._relied_on
+        if (found := self._relied_on_for.get(missing)) is None:
+            results: Any = self._graph.output_node().args[0]
+            roots = [results[n] for k, n in enumerate(self._how.tangents) if k not in missing]
+            found = self._inputs_among(behind(roots, self._before_it(_relied_on_by)))
+            self._relied_on_for[missing] = found
+        return found
 
     def before(self, inputs: Sequence[Any], kept: Sequence[int]) -> Others:
         """What a gradient of a gradient needs, before the call; `kept`: the inputs among it that are not saved."""

@@ -133,11 +133,19 @@ class Worker:
             self._deadline = monotonic() + config.compile_seconds
         return found
 
+    @property
+    def left(self) -> bool:
+        """Whether it ended by itself, as it had nothing to do for a while; it may have been asked just then."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.process.wait(0.5) == 0
+        return False
+
     def last_words(self) -> str:
         with contextlib.suppress(OSError, ValueError):
             self._words.seek(0, os.SEEK_END)
             self._words.seek(max(0, self._words.tell() - 4000))
-            return self._words.read().decode(errors="replace").strip()
+            words = self._words.read().decode(errors="replace").strip()
+            return words or f"exit status {self.process.poll()}"
         return ""
 
     def end(self) -> None:
@@ -314,11 +322,14 @@ class Round:
     def _replace(self, worker: Worker, dead: Dead) -> None:
         self.workers.remove(worker)
         asked = self.busy.pop(worker, [])
+        left = bool(asked) and worker.left
         worker.end()
-        for number in asked[1:]:  # which it had not begun
+        for number in asked if left else asked[1:]:  # which it had not begun
             heapq.heappush(self.waiting, (-sys.maxsize, number))
         number = asked[0] if asked else None
-        if number is None:
+        if left:
+            pass
+        elif number is None:
             self.stillborn += 1
             if self.stillborn > 1:
                 self._fail(BuildError(f"Triton cannot be started in a process of its own: {dead}"))

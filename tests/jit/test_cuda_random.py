@@ -227,3 +227,25 @@ def test_indices_that_lie_elsewhere(indexed, values):
             except RuntimeError as error:
                 found.append((str(error), len(done)))
     assert found[:2] == found[2:]
+
+
+GAPS = {
+    "plain": lambda *shape: torch.ones(shape, device="cuda"),
+    "steps": lambda *shape: torch.ones([2 * n for n in shape], device="cuda")[::2, ::2],
+    "a column": lambda *shape: torch.ones(*shape, 2, device="cuda")[..., 0],
+}
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_dropout_lies_as_it_does_for_sizes_of_1(written):
+    """Behind calls of other sizes: the CPU lays it out otherwise."""
+
+    def f(x):
+        made = F.dropout(x, 0.5)
+        return made.abs_() if written else made
+
+    jitted = frameloom.jit(f)
+    for shape in ((3, 3), (4, 5), (1, 1), (1, 4), (3, 1), (1, 1)):
+        for layout in GAPS.values():
+            x = layout(*shape)
+            assert jitted(x).stride() == f(x).stride()

@@ -54,3 +54,60 @@ def test_strides_of_gradients(function, layout, dynamic):
     wanted = layouts(function.apply)
     f = jit_for_test(lambda x, y: function.apply(x, y), dynamic=dynamic)
     assert [layouts(f) for _ in range(2)] == [wanted] * 2
+
+
+BACKWARDS = {
+    "handed on": lambda g: g,
+    "views": lambda g: g.t().t()[:, :],
+    "contiguous": lambda g: g.contiguous(),
+    "contiguous, computed": lambda g: (g * 2).contiguous(),
+    "reshaped": lambda g: g.reshape(-1).view(g.shape),
+    "split": lambda g: g.flatten().unflatten(0, (g.shape[0], -1)),
+    "expanded": lambda g: g.expand_as(g),
+    "a sum": lambda g: g.sum(0, keepdim=True).expand_as(g),
+    "a product": lambda g: g @ torch.eye(2),
+    "a choice": lambda g: torch.where(g > 0, g, 0),
+    "a clone that is written": lambda g: g.clone().add_(1),
+    "like it": lambda g: torch.empty_like(g).copy_(g),
+    "another dtype": lambda g: g.double().float(),
+    "pieces": lambda g: torch.stack([g[:, 0], g[:, 1]], 1),
+}
+GIVEN = {
+    "nothing": lambda: None,
+    "a number": lambda: torch.ones(()).expand(3, 2),
+    "a row": lambda: torch.arange(2.0).expand(3, 2),
+    "a column": lambda: torch.arange(3.0)[:, None].expand(3, 2),
+    "transposed": lambda: torch.arange(6.0).view(2, 3).t(),
+    "with gaps": lambda: torch.arange(24.0).view(6, 4)[::2, ::2],
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", BACKWARDS)
+def test_backward_is_as_for_the_gradient_that_comes(name, dynamic):
+    """With `create_graph`, too."""
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            return BACKWARDS[name](g)
+
+    def program(y):
+        return Function.apply(y * 2) + 1, Function.apply(y)
+
+    def gradients(f):
+        found = []
+        for given in GIVEN.values():
+            for create_graph in (False, True):
+                y = torch.linspace(-1, 1, 6).view(3, 2).requires_grad_()
+                for result in f(y):
+                    result, gradient = (result.sum(), None) if given() is None else (result, given())  # fmt: skip
+                    (g,) = torch.autograd.grad(result, y, gradient, create_graph=create_graph)
+                    found.append((g.stride(), g.untyped_storage().nbytes(), g.requires_grad, g.tolist()))  # fmt: skip
+        return found
+
+    assert gradients(jit_for_test(program, dynamic=dynamic)) == gradients(program)

@@ -186,6 +186,35 @@ def test_beside_draws_from_what_nothing_else_reads():
     same_training(program)
 
 
+TWO = {
+    "computed": lambda x, y, w: (x * y + 1, (w * y).exp()),
+    "drawn": lambda x, y, w: (x * y + y, F.dropout(w * y, 0.3)),
+    "saved": lambda x, y, w: (x * y, w * y),
+}
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("needs", [False, True])
+@pytest.mark.parametrize("name", TWO)
+def test_beside_a_result_of_what_is_changed(name, needs, create_graph):
+    """A pass to one result needs nothing of what the other one comes from."""
+
+    def program(jit):
+        f, found = jit(TWO[name]), []
+        for _ in range(2):
+            x, y, w = leaf(3), leaf(3), leaf(3).requires_grad_(needs)
+            result, _other = f(x, y, w)
+            with torch.no_grad():
+                w -= 0.1
+            (g,) = torch.autograd.grad(result.square().sum(), x, create_graph=create_graph)
+            found.append((g.tolist(), g.requires_grad))
+            if create_graph:
+                found.append(torch.autograd.grad(g.sum(), y)[0].tolist())
+        return found
+
+    same_training(program)
+
+
 def test_through_inputs_that_are_gone():
     def program(jit):
         f = jit(lambda h: (h * 3 + 1).relu())

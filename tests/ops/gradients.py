@@ -22,7 +22,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 
 import frameloom
-from frameloom.autograd.gradients import DoubleBackwardError
+from frameloom.autograd.op_by_op import DoubleBackwardError
 
 DTYPE = torch.float64
 

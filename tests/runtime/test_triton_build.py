@@ -193,6 +193,21 @@ def test_a_kernel_that_kills_its_worker_twice_is_an_error(cache, pool):
     assert build([source()], 90, cache=cache)
 
 
+def test_that_workers_left_as_they_were_asked_is_no_kernels_fault(cache, pool, monkeypatch):
+    asked, leaving = triton_pool.Worker.ask, [1, 2]
+
+    def ask(worker, request):
+        if leaving:
+            leaving.pop()
+            worker.process.stdin.close()  # it ends as one does that had nothing to do
+        else:
+            asked(worker, request)
+
+    monkeypatch.setattr(triton_pool.Worker, "ask", ask)
+    assert build([source()], 90, cache=cache)[0].symbol == "twice"
+    assert not leaving
+
+
 def test_a_silent_worker_is_an_error(cache, pool, monkeypatch):
     monkeypatch.setattr(triton_pool, "config", replace(triton_pool.config, compile_seconds=0.5))
     with pytest.raises(KernelError, match="no answer"):
