@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.fx.node import map_aggregate
 
 from frameloom.capture.autograd.gradient_flow import FUNCTION, note_node
-from frameloom.capture.autograd.gradient_layouts import CONTIGUOUS, lay_again
+from frameloom.capture.autograd.gradient_layouts import PINNED, lay_again
 from frameloom.capture.autograd.partition import is_view
 from frameloom.capture.recording.captured_graph import Layout, function_of, graph_of
 from frameloom.capture.symbolic.static_graph import graph_at_sizes, sizes_in
@@ -134,8 +134,8 @@ def _result(
         for view in reversed(views):
             args, kwargs = map_aggregate((view.args[1:], view.kwargs), _value)
             found = view.target(found, *args, **kwargs)
-            if CONTIGUOUS in view.meta:
-                found.node.meta[CONTIGUOUS] = view.meta[CONTIGUOUS]
+            if PINNED in view.meta:
+                found.node.meta[PINNED] = True
         return found
     like = node.meta["val"]
     copies[node].meta["val"] = fake = Fake(like.meta, like.device)

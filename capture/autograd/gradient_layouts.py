@@ -35,8 +35,8 @@ Node = torch.fx.Node
 aten = torch.ops.aten
 # Autograd copies for them what does not lie plainly; they would read other memory.
 MADE_CONTIGUOUS = frozenset({aten.native_group_norm_backward.default})
-# Of an alias that the program made by `contiguous()`: in which memory format.
-CONTIGUOUS = "contiguous"
+# Of what the program's own `backward` has looked at, or made contiguous: it gets a copy that lies as in the recording.
+PINNED = "pinned"
 
 
 def relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
@@ -103,7 +103,7 @@ def handed_on(graph: torch.fx.Graph, count: int) -> tuple[tuple[int, ...], torch
 def base_of(node: Node) -> Node:
     """What it is a view of, of which nobody makes a copy before."""
     while is_view(node) and node.target is not aten.view_as_complex.default:
-        if CONTIGUOUS in node.meta:
+        if PINNED in node.meta:
             break
         node = node.args[0]  # type: ignore[assignment]
     return node
@@ -124,7 +124,9 @@ class _Again:
         before = node.meta["val"]
         if not _lies_alike(before, meta):
             self.changed[node] = before
-            node.meta["val"] = _fakes(meta, before)
+            node.meta["val"] = now = _fakes(meta, before)
+            if PINNED in node.meta and not (before.is_contiguous() and now.is_contiguous()):
+                self._pin(node)
 
     def follow(self, node: Node) -> None:
         if node in self._followed:
@@ -143,7 +145,7 @@ class _Again:
                 self._followed.add(user)
             self.graph.erase_node(node)
             return
-        if node.target in MADE_CONTIGUOUS or _copies_for_program(node) or not self._is_known(node):
+        if node.target in MADE_CONTIGUOUS or not self._is_known(node):
             self._restore(node)
             return
         if not _can_be_read(node):
@@ -198,6 +200,12 @@ class _Again:
                 if of not in self._restored:
                     self._restored[of] = self._as_before(of, node)
                 node.replace_input_with(of, self._restored[of])
+
+    def _pin(self, node: Node) -> None:
+        users = list(node.users)
+        made = self._as_before(node, node.next)
+        for user in users:
+            user.replace_input_with(node, made)
 
     def _as_before(self, of: Node, user: Node) -> Node:
         like = self.changed[of]
@@ -257,12 +265,6 @@ def _copies_for_views(node: Node) -> bool:
         and bool(node.users)
         and all(user.target is aten.view.default for user in node.users)
     )
-
-
-def _copies_for_program(node: Node) -> bool:
-    """As its call of `contiguous` does, where the tensor lies otherwise."""
-    format = node.meta.get(CONTIGUOUS)
-    return format is not None and not _value(node.args[0]).is_contiguous(memory_format=format)
 
 
 def _can_be_read(node: Node) -> bool:

@@ -61,6 +61,12 @@ BACKWARDS = {
     "views": lambda g: g.t().t()[:, :],
     "contiguous": lambda g: g.contiguous(),
     "contiguous, computed": lambda g: (g * 2).contiguous(),
+    "contiguous if it is not": lambda g: g if g.is_contiguous() else g.contiguous() * 1,
+    "beside a contiguous one": lambda g: torch.where(g.contiguous() > 0, g, g.contiguous()),
+    "by its strides": lambda g: g + 0 if g.stride() == (2, 1) else g.contiguous(),
+    "of what is computed": lambda g: (
+        h.t() if (h := (g * 3).t()).is_contiguous() else h.t().contiguous()
+    ),
     "reshaped": lambda g: g.reshape(-1).view(g.shape),
     "split": lambda g: g.flatten().unflatten(0, (g.shape[0], -1)),
     "expanded": lambda g: g.expand_as(g),

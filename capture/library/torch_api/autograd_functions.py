@@ -18,13 +18,13 @@ from torch.autograd.function import once_differentiable
 
 from frameloom.capture.autograd.backward_python import hand_over, same_nodes, site_of
 from frameloom.capture.autograd.custom_function import Derivative, attach
-from frameloom.capture.autograd.gradient_layouts import CONTIGUOUS
 from frameloom.capture.autograd.history import without_autocast
 from frameloom.capture.guards.class_lookup import class_attribute
 from frameloom.capture.interpreter.context_managers import GRAD
 from frameloom.capture.library import interpreted
 from frameloom.capture.library.builtins import Args, Kwargs, knows
 from frameloom.capture.library.stand_ins import interpret
+from frameloom.capture.library.torch_api.gradient_looks import pin_given
 from frameloom.capture.library.torch_api.watched import Watched
 from frameloom.capture.recording.captured_graph import Layout, graph_of, recorded_behind
 from frameloom.capture.recording.special_ops import is_checked
@@ -101,27 +101,6 @@ def _own(name: str) -> Any:
 @knows(interpreted.unknown_of_context, least=1, most=1)
 def _unknown_of_context(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     raise Break("autograd_function", f"ctx.{t.look(args[0]).constant()}")
-
-
-@knows(torch.Tensor.contiguous, least=1, most=1, keywords="memory_format")
-def _contiguous(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """In a `backward`, whose gradients may come in another layout than they have here, it says in the graph that it may copy."""
-    found, given = t.torch_call(torch.Tensor.contiguous, args, kwargs), t.look(args[0])
-    if not isinstance(given, TensorValue) or not isinstance(found, TensorValue):
-        return found
-    if found.fake is not given.fake or not _is_in_backward(t):
-        return found
-    made = t.torch_call(torch.ops.aten.alias.default, [found], {})
-    format = t.look(kwargs["memory_format"]).constant() if kwargs else torch.contiguous_format
-    made.fake.node.meta[CONTIGUOUS] = format  # type: ignore[attr-defined]
-    return made
-
-
-def _is_in_backward(t: Tracer) -> bool:
-    frame = t.frame
-    while frame is not None and frame.code is not interpreted.backward_of.__code__:
-        frame = frame.parent
-    return frame is not None
 
 
 @contextmanager
@@ -308,6 +287,7 @@ class _Call:
             raise self.left("whose backward checks data or draws random numbers")
         reads = list(dict.fromkeys(a for n in own for a in n.all_input_nodes if a not in inside))
         graph = graph_of((*reads, *gradients), own, ends)
+        pin_given(graph, len(gradients))
         return graph, reads
 
 

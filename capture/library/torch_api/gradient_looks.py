@@ -1,0 +1,83 @@
+"""What the `backward` of a Function sees of how its gradients lie.
+
+It is interpreted once, for gradients that lie as the results do; they may come otherwise in a pass.  What it has looked at there, or made contiguous, is pinned:
+a pass in which that lies otherwise gets a copy that lies as it did here (`autograd/gradient_layouts.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from frameloom.capture.autograd.gradient_layouts import PINNED
+from frameloom.capture.library import interpreted
+from frameloom.capture.library.builtins import FUNCTIONS, Args, Kwargs, knows
+from frameloom.capture.recording.captured_graph import behind
+from frameloom.capture.symbolic.layout_assumptions import TELL_LAYOUTS
+from frameloom.capture.tensors.functionalize import current
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+
+ALIAS = torch.ops.aten.alias.default
+
+
+@knows(torch.Tensor.contiguous, least=1, most=1, keywords="memory_format")
+def _contiguous(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Of what comes of a gradient, it says in the graph that it may copy: gradients may come in another layout than they have here."""
+    found, given = t.torch_call(torch.Tensor.contiguous, args, kwargs), t.look(args[0])
+    if not isinstance(given, TensorValue) or not isinstance(found, TensorValue):
+        return found
+    if found.fake is given.fake and _is_of_gradients(t, given):
+        found = t.torch_call(ALIAS, [found], {})
+        _node(t, found).meta[PINNED] = True
+    return found
+
+
+def _telling_layouts(fn: Any) -> Any:
+    def call(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        found, given = t.torch_call(fn, args, kwargs), t.look(args[0])
+        if _is_of_gradients(t, given):
+            if fn is not torch.Tensor.is_contiguous or not t.look(found).truth(t):
+                raise Break("autograd_function", "a backward that looks at how gradients lie")
+            _node(t, given).meta[PINNED] = True  # what is not is copied
+        return found
+
+    return call
+
+
+for _fn in TELL_LAYOUTS:
+    FUNCTIONS[_fn] = _telling_layouts(_fn)
+
+
+def _node(t: Tracer, value: Value) -> torch.fx.Node:
+    return current(value.fake, t.recorder)  # type: ignore[attr-defined, no-any-return]
+
+
+def _is_of_gradients(t: Tracer, value: Value) -> bool:
+    """Whether a tensor is computed, in a `backward`, from what it is given."""
+    frame = t.frame
+    while frame is not None and frame.code is not interpreted.backward_of.__code__:
+        frame = frame.parent
+    if frame is None or not isinstance(value, TensorValue):
+        return False
+    given = [v for v in t.items(t.look(frame.slots["gradients"])) if isinstance(v, TensorValue)]
+    nodes = behind([_node(t, value)], lambda node: node.all_input_nodes)
+    return any(_node(t, v) in nodes for v in given)
+
+
+def pin_given(graph: torch.fx.Graph, count: int) -> None:
+    """Has aliases in place of the last `count` placeholders that are pinned: what is given is another node in each pass."""
+    places = graph.find_nodes(op="placeholder")
+    first = places[-1].next
+    for place in places[len(places) - count :]:
+        if place.meta.pop(PINNED, False):
+            with graph.inserting_before(first):
+                alias = graph.call_function(ALIAS, (place,))
+            alias.meta.update(place.meta, **{PINNED: True})
+            place.replace_all_uses_with(alias, lambda user, alias=alias: user is not alias)  # type: ignore[misc]
