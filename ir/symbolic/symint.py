@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.ir.symbolic.expr import (
+    MANY,
     Apply,
     Atom,
     Int,
@@ -254,6 +255,8 @@ class TruthNode(Node):
             if facts.surely_zero(difference):
                 return self.fn is operator.eq
             return self.fn is operator.ne if facts.surely_not_zero(difference) else None
+        if self.fn is operator.le and type(b) is int and b > MANY:
+            return True  # so `x[:]` is no slice
         low, high = facts.range_of(facts.resolved(difference))
         if self.fn is operator.lt:
             return True if high < 0 else False if low >= 0 else None

@@ -63,6 +63,10 @@ BACKWARDS = {
     "contiguous, computed": lambda g: (g * 2).contiguous(),
     "contiguous if it is not": lambda g: g if g.is_contiguous() else g.contiguous() * 1,
     "beside a contiguous one": lambda g: torch.where(g.contiguous() > 0, g, g.contiguous()),
+    "copied before it is looked at": lambda g: (
+        g.clone(),
+        g if g.is_contiguous() else g.contiguous(),
+    )[0],
     "by its strides": lambda g: g + 0 if g.stride() == (2, 1) else g.contiguous(),
     "of what is computed": lambda g: (
         h.t() if (h := (g * 3).t()).is_contiguous() else h.t().contiguous()
@@ -117,3 +121,50 @@ def test_backward_is_as_for_the_gradient_that_comes(name, dynamic):
         return found
 
     assert gradients(jit_for_test(program, dynamic=dynamic)) == gradients(program)
+
+
+class Constant(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        made = y.clone()
+        ctx.mark_non_differentiable(made)
+        return x.clone(), made
+
+    @staticmethod
+    def backward(ctx, g, none):
+        return g * 2, none * 2
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_zeros_for_a_result_without_gradient(layout, dynamic):
+    def gradients(f):
+        x, y = (LAYOUTS[layout]().requires_grad_() for _ in range(2))
+        return [g.stride() for g in torch.autograd.grad(f(x, y)[0].sum(), (x, y))]
+
+    f = jit_for_test(lambda x, y: Constant.apply(x, y), dynamic=dynamic)
+    assert gradients(f) == gradients(Constant.apply)
+
+
+WHOLE = {
+    "all": lambda x: x[:, :],
+    "rows": lambda x: x[:],
+    "with a step": lambda x: x[::1, 0:],
+    "with dots": lambda x: x[..., :],
+    "beside a part": lambda x: x[:, 1:],
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_slices_of_all_that_varies_hand_gradients_on(name):
+    def gradients(f):
+        found = []
+        for rows in (4, 5, 3):
+            x = torch.ones(rows, 3, requires_grad=True)
+            made = f(x)
+            for given in (torch.ones(made.shape[::-1]).t(), torch.ones(()).expand(made.shape)):
+                (g,) = torch.autograd.grad(made, x, given, retain_graph=True)
+                found.append(g.stride())
+        return found
+
+    assert gradients(jit_for_test(WHOLE[name], dynamic=True)) == gradients(WHOLE[name])

@@ -24,7 +24,7 @@ from frameloom.capture.interpreter.context_managers import GRAD
 from frameloom.capture.library import interpreted
 from frameloom.capture.library.builtins import Args, Kwargs, knows
 from frameloom.capture.library.stand_ins import interpret
-from frameloom.capture.library.torch_api.gradient_looks import pin_given
+from frameloom.capture.library.torch_api.gradient_looks import read_pinned
 from frameloom.capture.library.torch_api.watched import Watched
 from frameloom.capture.recording.captured_graph import Layout, graph_of, recorded_behind
 from frameloom.capture.recording.special_ops import is_checked
@@ -210,8 +210,7 @@ class _Call:
         gradients: list[Value] = []
         for v, has in zip(self.results, has_gradient, strict=True):
             if has or materializes:
-                like = _like if has else torch.zeros_like
-                gradients.append(t.torch_call(like, [v], {}))
+                gradients.append(t.torch_call(_like if has else _zeros, [v], {}))
             else:
                 gradients.append(NONE)
         given = [g for g, has in zip(gradients, has_gradient, strict=True) if has]
@@ -276,6 +275,7 @@ class _Call:
     ) -> tuple[torch.fx.Graph, list[torch.fx.Node]]:
         """What was recorded behind `last` as a graph of its own, and what it reads of the rest."""
         inside = dict.fromkeys(recorded_behind(last))
+        ends = read_pinned([*inside], ends)
         wanted: set[torch.fx.Node] = set(ends)
         for node in reversed(inside):
             if node in wanted and node not in gradients:
@@ -287,8 +287,12 @@ class _Call:
             raise self.left("whose backward checks data or draws random numbers")
         reads = list(dict.fromkeys(a for n in own for a in n.all_input_nodes if a not in inside))
         graph = graph_of((*reads, *gradients), own, ends)
-        pin_given(graph, len(gradients))
         return graph, reads
+
+
+def _zeros(result: torch.Tensor) -> torch.Tensor:
+    """The gradient of a result that has none, however the result lies."""
+    return torch.zeros(result.shape, dtype=result.dtype, device=result.device)
 
 
 def _like(result: torch.Tensor) -> torch.Tensor:

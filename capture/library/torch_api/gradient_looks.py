@@ -6,6 +6,7 @@ a pass in which that lies otherwise gets a copy that lies as it did here (`autog
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
 
 ALIAS = torch.ops.aten.alias.default
+LOOKED_AT = "looked at"  # of an alias that what follows is to read
 
 
 @knows(torch.Tensor.contiguous, least=1, most=1, keywords="memory_format")
@@ -45,7 +47,8 @@ def _telling_layouts(fn: Any) -> Any:
         if _is_of_gradients(t, given):
             if fn is not torch.Tensor.is_contiguous or not t.look(found).truth(t):
                 raise Break("autograd_function", "a backward that looks at how gradients lie")
-            _node(t, given).meta[PINNED] = True  # what is not is copied
+            seen = _node(t, t.torch_call(ALIAS, [given], {}))
+            seen.meta[PINNED] = seen.meta[LOOKED_AT] = True  # what is not is copied
         return found
 
     return call
@@ -71,13 +74,13 @@ def _is_of_gradients(t: Tracer, value: Value) -> bool:
     return any(_node(t, v) in nodes for v in given)
 
 
-def pin_given(graph: torch.fx.Graph, count: int) -> None:
-    """Has aliases in place of the last `count` placeholders that are pinned: what is given is another node in each pass."""
-    places = graph.find_nodes(op="placeholder")
-    first = places[-1].next
-    for place in places[len(places) - count :]:
-        if place.meta.pop(PINNED, False):
-            with graph.inserting_before(first):
-                alias = graph.call_function(ALIAS, (place,))
-            alias.meta.update(place.meta, **{PINNED: True})
-            place.replace_all_uses_with(alias, lambda user, alias=alias: user is not alias)  # type: ignore[misc]
+def read_pinned(inside: Sequence[torch.fx.Node], ends: Sequence[torch.fx.Node]) -> list[torch.fx.Node]:  # fmt: skip
+    """Has the nodes `inside` that come behind a look at a tensor read what is pinned; `ends`, where they return it."""
+    ends = [*ends]
+    for place, node in enumerate(inside):
+        if node.meta.pop(LOOKED_AT, False):
+            of: Any = node.args[0]
+            for later in inside[place + 1 :]:
+                later.replace_input_with(of, node)
+            ends = [node if end is of else end for end in ends]
+    return ends
