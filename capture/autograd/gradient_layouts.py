@@ -202,6 +202,8 @@ class _Again:
                 node.replace_input_with(of, self._restored[of])
 
     def _pin(self, node: Node) -> None:
+        """From now on, what reads it reads a copy, however it comes to lie again."""
+        del node.meta[PINNED]
         users = list(node.users)
         made = self._as_before(node, node.next)
         for user in users:

@@ -168,3 +168,31 @@ def test_slices_of_all_that_varies_hand_gradients_on(name):
         return found
 
     assert gradients(jit_for_test(WHOLE[name], dynamic=True)) == gradients(WHOLE[name])
+
+
+class Looks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        return x.clone(), y.clone()
+
+    @staticmethod
+    def backward(ctx, g, h):
+        return g * 2, h if h.is_contiguous() else h.contiguous()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_what_a_backward_looks_at_where_one_gradient_is_missing(dynamic):
+    """The other one was expanded in the recording."""
+
+    def program(x, y):
+        first, second = Looks.apply(x, y)
+        return first, second.sum()
+
+    def gradients(f):
+        x, y = (torch.ones(4, 5, requires_grad=True) for _ in range(2))
+        first, second = f(x, y)
+        one = torch.autograd.grad(first.sum(), (x, y), retain_graph=True)
+        both = torch.autograd.grad(first.sum() + second, (x, y))
+        return [(g.stride(), g.tolist()) for g in (*one, *both)]
+
+    assert gradients(jit_for_test(program, dynamic=dynamic)) == gradients(program)
