@@ -35,6 +35,7 @@ Node = torch.fx.Node
 aten = torch.ops.aten
 # Autograd copies for them what does not lie plainly; they would read other memory.
 MADE_CONTIGUOUS = frozenset({aten.native_group_norm_backward.default})
+CHANNELS_LAST = {4: (torch.channels_last,), 5: (torch.channels_last_3d,)}
 # Of what the program's own `backward` has looked at, or made contiguous: it gets a copy that lies as in the recording.
 PINNED = "pinned"
 
@@ -186,12 +187,17 @@ class _Again:
     def _copy_before(self, node: Node) -> None:
         of: Any = node.args[0]
         like = of.meta["val"]
-        with self.graph.inserting_before(node):
-            copy = self.graph.call_function(aten.clone.default, (of,))
-        copy.kwargs = {"memory_format": torch.contiguous_format}
-        meta = empty_strided(like.shape, strides_of(like.shape), like.dtype)
-        copy.meta.update(node.meta, val=Fake(meta, like.device))
+        plain = empty_strided(like.shape, strides_of(like.shape), like.dtype)
+        copy = self._clone(of, node, torch.contiguous_format, Fake(plain, like.device))
+        copy.meta.update({k: v for k, v in node.meta.items() if k != "val"})
         node.replace_input_with(of, copy)
+
+    def _clone(self, of: Node, user: Node, format: torch.memory_format, like: Fake) -> Node:
+        with self.graph.inserting_before(user):
+            copy = self.graph.call_function(aten.clone.default, (of,))
+        copy.kwargs = {"memory_format": format}
+        copy.meta.update(of.meta, val=like)
+        return copy
 
     def _restore(self, node: Node) -> None:
         """It is given its operands as they lay in the recording."""
@@ -204,8 +210,13 @@ class _Again:
     def _pin(self, node: Node) -> None:
         """From now on, what reads it reads a copy, however it comes to lie again."""
         del node.meta[PINNED]
-        users = list(node.users)
-        made = self._as_before(node, node.next)
+        users, like = list(node.users), self.changed[node]
+        formats = [torch.contiguous_format, *CHANNELS_LAST.get(like.dim(), ())]
+        format = next((f for f in formats if like.is_contiguous(memory_format=f)), None)
+        if format is None:
+            made = self._as_before(node, node.next)
+        else:
+            made = self._clone(node, node.next, format, like)
         for user in users:
             user.replace_input_with(node, made)
 

@@ -26,7 +26,7 @@ from frameloom.ir.symbolic.symint import size_of
 TRIALS = 128  # of one call
 SMALL = 1 << 14  # elements of a tensor
 ATTENTION = torch.nn.functional.scaled_dot_product_attention
-DROPOUT = frozenset({torch.dropout, torch.native_dropout})
+DROPOUT = frozenset({torch.nn.functional.dropout, torch.dropout, torch.native_dropout})
 IN_C = (BuiltinFunctionType, type(torch.Tensor.add), type(torch.Tensor.__add__))
 
 
