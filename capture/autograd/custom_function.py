@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.fx.node import map_aggregate
 
 from frameloom.capture.autograd.gradient_flow import FUNCTION, note_node
-from frameloom.capture.autograd.gradient_layouts import PINNED, lay_again
+from frameloom.capture.autograd.gradient_layouts import PINNED, lay_again, value_of
 from frameloom.capture.autograd.partition import is_view
 from frameloom.capture.recording.captured_graph import Layout, function_of, graph_of
 from frameloom.capture.symbolic.static_graph import graph_at_sizes, sizes_in
@@ -109,7 +109,7 @@ class Derivative:
         self, layouts: Sequence[Layout], sizes: Mapping[Symbol, int] | None = None
     ) -> torch.fx.Graph:
         """A copy of `graph` for gradients that lie so; where `sizes` are given, for these."""
-        if sizes:
+        if sizes is not None:
             graph = graph_at_sizes(self.graph, sizes)
         else:
             nodes = list(self.graph.nodes)
@@ -132,7 +132,7 @@ def _result(
     if base in fakes:
         found = fakes[base]
         for view in reversed(views):
-            args, kwargs = map_aggregate((view.args[1:], view.kwargs), _value)
+            args, kwargs = map_aggregate((view.args[1:], view.kwargs), value_of)
             found = view.target(found, *args, **kwargs)
             if PINNED in view.meta:
                 found.node.meta[PINNED] = True
@@ -141,10 +141,6 @@ def _result(
     copies[node].meta["val"] = fake = Fake(like.meta, like.device)
     recorder.adopt(fake, copies[node])
     return fake
-
-
-def _value(argument: Any) -> Any:
-    return argument.meta["val"] if isinstance(argument, Node) else argument
 
 
 class Applied(torch.autograd.Function):
@@ -275,21 +271,29 @@ class Replay:
 
     def gradients(self, reads: Sequence[Any], given: Sequence[Any]) -> Any:
         """What the derivative returns; it lies as what is `given` does."""
-        layouts, graph = self.derivative.layouts, self.derivative.graph
-        if transform() is not None or any(map(is_batched, given)):
-            return self._own(*reads, *[own.fit(g) for own, g in zip(layouts, given, strict=True)])
-        given = [g.resolve_conj().resolve_neg() for g in given]
-        if all(own.is_of(g) for own, g in zip(layouts, given, strict=True)):
-            return self._own(*reads, *given)
-        sizes = sizes_in(graph, [*reads, *given])
+        layouts = self.derivative.layouts
+        if transform() is None and not any(map(is_batched, given)):
+            given = [g.resolve_conj().resolve_neg() for g in given]
+            if not all(own.is_of(g) for own, g in zip(layouts, given, strict=True)):
+                run = self._as_they_lie(reads, given)
+                if run is not None:
+                    return run(*reads, *given)
+        return self._own(*reads, *[own.fit(g) for own, g in zip(layouts, given, strict=True)])
+
+    def _as_they_lie(self, reads: Sequence[Any], given: Sequence[Any]) -> Callable[..., Any] | None:
+        """For gradients that lie as these; None where their sizes do not tell all that the graph depends on."""
+        sizes = sizes_in(self.derivative.graph, [*reads, *given])
         key = tuple(g.stride() for g in given), tuple(sizes.values())
         if key not in self._others:
             if len(self._others) == MOST:
                 self._others.clear()
-            with torch.no_grad():
-                lying = self.derivative.graph_for([*map(Layout.of, given)], sizes)
-            self._others[key] = self._function(lying)
-        return self._others[key](*reads, *given)
+            try:
+                with torch.no_grad():
+                    graph = self.derivative.graph_for([*map(Layout.of, given)], sizes)
+            except KeyError:
+                return None
+            self._others[key] = self._function(graph)
+        return self._others[key]
 
     def _function(self, graph: torch.fx.Graph) -> Callable[..., Any]:
         own = torch.fx.Graph()

@@ -241,12 +241,12 @@ def _infers_alike(node: Node) -> bool:
 def _inferred(node: Node) -> Any:
     func: Any = node.target
     meta = infer_node(func, node.args, node.kwargs)
-    args, kwargs = torch.fx.node.map_aggregate((node.args, node.kwargs), _value)  # type: ignore[misc]
+    args, kwargs = torch.fx.node.map_aggregate((node.args, node.kwargs), value_of)  # type: ignore[misc]
     meta = on_device(device_of(func, node.args, node.kwargs), func, meta, args, kwargs)
     return summed(node, meta)
 
 
-def _value(a: Any) -> Any:
+def value_of(a: Any) -> Any:
     return a.meta["val"] if isinstance(a, Node) else a
 
 
@@ -290,7 +290,7 @@ def _can_be_read(node: Node) -> bool:
 
 def _has_view(of: Any, shape: Any) -> bool:
     like = of.meta["val"]
-    shape = [_value(n) for n in shape]
+    shape = [value_of(n) for n in shape]
     if isinstance(like, Sized):
         sizes = infer_size(shape, like.shape)
         return sizes is not None and view_strides(sizes, like.shape, like.stride()) is not None
