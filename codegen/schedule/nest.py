@@ -191,10 +191,11 @@ class _Block:
             groups.setdefault(key, []).append(g)
         # A leaf that waits for nothing joins a loop over some of its axes, or a later pass over the same.
         merged = dict(groups)
-        for key, members in groups.items():
+        for key in groups:
             _, axes, inside = key
             if inside or not axes:
                 continue
+            members = merged[key]  # with those that have joined it
             hosts = [
                 k for k in merged
                 if k != key and k[0] >= key[0] and ((k[2] and k[1] <= axes) or (not k[2] and k[1] == axes))

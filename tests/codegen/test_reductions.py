@@ -1,5 +1,7 @@
 """Rows, columns, whole tensors and reductions of reductions against the interpreter."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -233,3 +235,27 @@ def test_neighbours_are_reduced_by_strips(shape):
         atol=1e-4,
     )
     assert "strip" in source
+
+
+@pytest.mark.parametrize("depths", itertools.product(range(4), repeat=3))
+@pytest.mark.parametrize("rows", [False, True])
+def test_stores_that_wait_for_reductions_of_reductions(depths, rows):
+    """Stores over the same elements, each of which needs so many reductions one behind the other; of rows, or of all."""
+    n, m, k = 3, 5, 7
+    x, y = torch.randn(n, m), torch.randn(n, k)
+    i, j = space((n, m))
+
+    def less_reduced(at, depth, source):
+        if depth == 0:
+            return read(source, *at)
+        over = (Axis(f"r{depth}_0", n), Axis(f"r{depth}_1", k))
+        inner = (at[0], axis(over[1])) if rows else tuple(map(axis, over))
+        top = fold("max", over[1:] if rows else over, less_reduced(inner, depth - 1, b))
+        return binary(Op.SUB, read(source, *at), top)
+
+    a, b = tensor_in("x", x), tensor_in("y", y)
+    stores = [
+        write(out(f"o{at}", (n, m)), (i, j), less_reduced((i, j), depth, a))
+        for at, depth in enumerate(depths)
+    ]
+    check(stores, {"x": x, "y": y})

@@ -135,7 +135,8 @@ def _storage_offset(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if owner is not None:
         origin, real = owner
         t.guards.add(origin, "storage_offset", real.storage_offset())
-        offset += real.storage_offset()
+        # A view may have elements of another size.
+        offset += real.storage_offset() * real.element_size() // value.fake.dtype.itemsize
     return size_value(t, offset)
 
 
