@@ -197,8 +197,11 @@ def masked(node: Node, mask: Node, unsafe: frozenset[Axis]) -> Node:
 
 def rebuild(n: Node, srcs: tuple[Node, ...]) -> Node:
     """`n` with other sources, in canonical form."""
-    if srcs == n.srcs:
-        return n
+    return n if srcs == n.srcs else canonical(n, srcs)
+
+
+def canonical(n: Node, srcs: tuple[Node, ...]) -> Node:
+    """`n` with `srcs`, in the form that rebuilding leaves as it is."""
     op = n.op
     if op is Op.REDUCE:
         settled = settled_reduction(n.arg.kind, n.arg.axes, srcs[0])

@@ -14,7 +14,7 @@ from frameloom.codegen.cpp.rows import Rows
 from frameloom.codegen.cpp.value import Value
 from frameloom.codegen.schedule.cost import size
 from frameloom.codegen.schedule.layout import row_major
-from frameloom.codegen.schedule.looptree import Accumulate, Fold, Pass
+from frameloom.codegen.schedule.looptree import Accumulate, Fold, Pass, items, passes
 from frameloom.codegen.sizes import count_dtype
 from frameloom.ir.dtype import DType
 from frameloom.ir.identity import identity
@@ -149,7 +149,7 @@ class Folds(Rows):
             a.dtype if a.dtype is not DType.BOOL else f"i{self.prelude.isa.bytes * 8 // a.width}"
         )
         kind, few = _plain_kind(kind, a.dtype), size(a.fold.axes)
-        in_turn = kind in ("sum", "prod") and not isinstance(few, Size) and few <= FEW
+        in_turn = kind in ("sum", "prod") and not isinstance(few, Size) and few <= min(FEW, a.width)
         how = f"first_{few}" if in_turn else "across"
         call = self.prelude.function(f"{how}_{kind}", element, a.width)
         self.line(f"{ELEMENTS[a.dtype]} {name} = {call}({a.names[0]});")
@@ -348,11 +348,12 @@ class Folds(Rows):
 
 
 def _borrowed(p: Pass) -> list[Fold]:
-    """Folds of passes outside that a lane loop of this pass adds to: it needs vectors of its own."""
+    """Folds of passes outside that a lane loop adds to, in loops inside as well: it needs vectors of its own."""
     if p.vector is None:
         return []
-    own = set(p.folds)
-    return [i.fold for i in p.body if isinstance(i, Accumulate) and i.fold not in own]
+    own = {f for inner in passes([p]) for f in inner.folds}
+    added = (i.fold for i in items(p.body) if isinstance(i, Accumulate))
+    return list(dict.fromkeys(f for f in added if f not in own))
 
 
 def _plain_kind(kind: str, dtype: DType) -> str:

@@ -8,6 +8,7 @@ tests ask for a narrower one by name.
 from __future__ import annotations
 
 import functools
+import os
 import platform
 from dataclasses import dataclass
 
@@ -37,14 +38,18 @@ _AVX512_FLAGS = {"avx512f", "avx512dq", "avx512bw", "avx512vl"}
 
 @functools.cache
 def host_isa() -> Isa | None:
-    """The widest set of this machine, None where only scalar code would run (then library calls are better)."""
+    """The widest set of this machine, None where only scalar code would run (then library calls are better).
+
+    ATEN_CPU_CAPABILITY (avx2, default) takes a narrower one, as it does for PyTorch's own kernels."""
     machine = platform.machine()
     if machine in ("aarch64", "arm64"):
         return NEON
     if machine not in ("x86_64", "AMD64"):
         return None
-    flags = _cpu_flags()
-    if flags >= _AVX512_FLAGS:
+    flags, most = _cpu_flags(), os.environ.get("ATEN_CPU_CAPABILITY")
+    if most == "default":
+        return None
+    if flags >= _AVX512_FLAGS and most != "avx2":
         return AVX512
     return AVX2 if {"avx2", "fma", "f16c"} <= flags else None
 

@@ -131,6 +131,14 @@ def items(body: Sequence[Item]) -> Iterator[Assign | Accumulate]:
             yield item
 
 
+def passes(body: Sequence[Item]) -> Iterator[Pass]:
+    """The passes inside, outer ones first."""
+    for item in body:
+        if isinstance(item, Pass):
+            yield item
+            yield from passes(item.body)
+
+
 def nodes(body: Sequence[Item]) -> list[Node]:
     """Every node computed inside; finished reductions count as leaves."""
     seen: dict[Node, None] = {}

@@ -18,7 +18,7 @@ from frameloom.ir.index import add, affine, mul, sub, terms_of
 from frameloom.ir.node import Axis, Node, axis, const, index
 from frameloom.ir.ops import COMPARES, Op
 from frameloom.ir.program import Store
-from frameloom.ir.substitute import compare, fold, substitute, topological, transform
+from frameloom.ir.substitute import canonical, fold, substitute, topological, transform
 from frameloom.ir.symbolic.expr import Size, gcd, surely_positive
 
 SHORTEST = 16  # positions of a contiguous piece; below, a masked vector is better than a loop
@@ -100,10 +100,10 @@ def _with_position(store: Store, offset: Node, value: Node, axes, a: Axis, posit
 
 
 def _simplified(store: Store) -> Store:
-    """Conditions that the extents settle are settled now: what depends on which axis must not change later."""
+    """Every node takes the form that renamed axes will give it: what depends on which axis must not change later."""
 
     def visit(n: Node) -> Node | None:
-        return compare(n.op, *n.srcs) if n.op in COMPARES else _fold_logic(n)
+        return _fold_logic(n) or canonical(n, n.srcs)
 
     offset, value = transform((store.offset, store.value), visit)
     return Store(store.buffer, offset, value, store.axes)

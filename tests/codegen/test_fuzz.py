@@ -131,9 +131,77 @@ class Maker:
         return result
 
 
+class SharingMaker(Maker):
+    """Stores that share values, and reductions of all elements, one behind the other.  Rounding decides nothing."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.known: list[tuple[set[Axis], Node]] = []
+        self.extents: list[int] = []
+
+    def value(self, axes: list[Axis], depth: int) -> Node:
+        r = self.random
+        shared = [n for over, n in self.known if over <= set(axes)]
+        if shared and r.random() < 0.35:
+            return r.choice(shared)
+        if depth > 0 and r.random() < 0.15 and self.folds < 5:
+            n, over = self.whole(depth), set()
+        else:
+            n, over = self.plain(axes, depth), set(axes)
+        if depth > 0:
+            self.known.append((over, n))
+        return n
+
+    def plain(self, axes: list[Axis], depth: int) -> Node:
+        r = self.random
+        kind = r.random()
+        if depth == 0 or kind < 0.15:
+            return self.load(axes)
+        if kind < 0.2 and axes:
+            return self.digit(axes)
+        if kind < 0.45 and self.folds < 6:
+            return self.fold(axes, depth)
+        if kind < 0.6:
+            op = r.choice([Op.NEG, Op.ABS, Op.SIN, Op.TANH, Op.SIGMOID])
+            return unary(op, self.value(axes, depth - 1))
+        a, b = self.value(axes, depth - 1), self.value(axes, depth - 1)
+        if kind < 0.75 and axes:
+            cut = r.choice(axes)
+            test = binary(r.choice([Op.LT, Op.LE, Op.GT]), axis(cut), index(r.randrange(cut.extent)))
+            return where(test, a, b)
+        return binary(r.choice([Op.ADD, Op.SUB, Op.MAX, Op.MIN]), a, b)
+
+    def whole(self, depth: int) -> Node:
+        r = self.random
+        self.folds += 1
+        extents = self.extents if r.random() < 0.7 else [r.choice(EXTENTS[:8])]
+        own = [Axis(f"w{self.folds}_{k}", e) for k, e in enumerate(extents)]
+        return fold(r.choice(["max", "min"]), own, self.value(own, depth - 1))
+
+    def stores(self) -> list[Store]:
+        r = self.random
+        self.extents = [r.choice(EXTENTS[:10]) for _ in range(r.choice([1, 2, 2, 3]))]
+        result = []
+        for k in range(r.choice([1, 2, 3, 4])):
+            few = r.randrange(len(self.extents)) + 1
+            axes = space(self.extents if r.random() < 0.7 else self.extents[:few])
+            o = out(f"o{k}", [a.extent for a in axes])
+            value = self.value(list(axes), r.choice([2, 3, 4]))
+            offset = linear([axis(a) for a in axes], o.strides)
+            result.append(Store(o, offset, value, axes))
+        return result
+
+
 # 70, 119, 185: merged axes in a loop of loops, positions met out of order, a condition that is never true.
 @pytest.mark.parametrize("seed", [*range(12), 70, 119, 185])
 def test_random_kernel(seed):
     maker = Maker(seed)
     stores = maker.stores()
     check(stores, maker.inputs, rtol=1e-4, atol=1e-4, name=f"random_{seed}")
+
+
+# 278, 281: a reduction that loses an axis as its axes are renamed, more elements than lanes added one by one.
+@pytest.mark.parametrize("seed", [*range(12), 278, 281])
+def test_random_kernel_of_shared_values(seed):
+    maker = SharingMaker(seed)
+    check(maker.stores(), maker.inputs, rtol=1e-4, atol=1e-4, name=f"shared_{seed}")

@@ -7,7 +7,7 @@ import torch
 
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import floordiv, mod
-from frameloom.ir.node import Axis, axis, binary, cast, const, index, load, unary
+from frameloom.ir.node import Axis, axis, binary, cast, const, index, load, unary, where
 from frameloom.ir.ops import Op
 from tests.codegen.kernels import check, fold, linear, out, read, space, tensor_in, write
 
@@ -259,3 +259,37 @@ def test_stores_that_wait_for_reductions_of_reductions(depths, rows):
         for at, depth in enumerate(depths)
     ]
     check(stores, {"x": x, "y": y})
+
+
+@pytest.mark.parametrize("kind", ["min", "sum"])
+def test_reduction_that_loops_inside_a_lane_loop_add_to(kind):
+    n, k = 17, 7
+    x, y = torch.randn(n, 2), torch.randn(n, k, n)
+    a, b = tensor_in("x", x), tensor_in("y", y)
+    r0, r1, r2 = (Axis(f"r{d}", n) for d in range(3))
+    p, q = Axis("p", 2), Axis("q", k)
+    first = cast(DType.F32, fold("argmax", (p,), read(a, r2, p)))
+    second = fold("sum", (q,), read(b, r2, q, r0))
+    inner = where(binary(Op.GT, axis(r1), index(7)), first, second)
+    (i,) = space((n,))
+    check(
+        [write(out("o", (n,)), (i,), fold(kind, (r0, r1, r2), inner))],
+        {"x": x, "y": y},
+        rtol=1e-4,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64, torch.int8, torch.bfloat16])
+@pytest.mark.parametrize("count", range(1, 18))
+def test_few_elements_of_another_width(dtype, count):
+    """They are added one by one where they are lanes of one vector."""
+    x = torch.arange(1, count + 1).to(dtype)
+    b = tensor_in("x", x)
+    (i,), r = space((3,)), Axis("r", count)
+    check(
+        [
+            write(out(f"o_{kind}", (3,)), (i,), fold(kind, (r,), cast(DType.F32, read(b, r))))
+            for kind in ("sum", "prod")
+        ],
+        {"x": x},
+    )
