@@ -167,7 +167,9 @@ class SharingMaker(Maker):
         a, b = self.value(axes, depth - 1), self.value(axes, depth - 1)
         if kind < 0.75 and axes:
             cut = r.choice(axes)
-            test = binary(r.choice([Op.LT, Op.LE, Op.GT]), axis(cut), index(r.randrange(cut.extent)))
+            test = binary(
+                r.choice([Op.LT, Op.LE, Op.GT]), axis(cut), index(r.randrange(cut.extent))
+            )
             return where(test, a, b)
         return binary(r.choice([Op.ADD, Op.SUB, Op.MAX, Op.MIN]), a, b)
 
