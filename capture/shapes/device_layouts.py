@@ -150,11 +150,9 @@ def _angle(meta: Any, x: Any) -> Any:
 def _vector_norm(
     meta: Any, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, **options: Any
 ) -> Any:
-    """Of one complex number, 2.11 says that its dimension stays."""
-    kept = 0 if not dim else x.dim() - len(dim)
-    if keepdim or meta.dim() == kept:
-        return meta
-    summed = x.meta.sum(dim)
+    """As a sum: meta tensors take the way of one element for all that reduces dimensions of size 1, which gives other strides and, of one complex
+    number in 2.11, other dimensions."""
+    summed = x.meta.sum(dim, keepdim)
     return empty_strided(summed.shape, summed.stride(), meta.dtype)
 
 

@@ -270,6 +270,8 @@ OF_ONE = {
     "parts put back into nothing": (lambda x: x.select_scatter(x[0] * 2, 0, 0), at((2, 0, 3), (0, 1, 1))),
     "a diagonal put back into nothing": (lambda x: x.diagonal_scatter(x.diagonal() * 2), at((2, 0), (0, 1))),
     "in place": (lambda x: x.clone().digamma_(), at((1, 3, 1), (7, 1, 9))),
+    "norm of one row": (lambda x: torch.linalg.vector_norm(x, 2, 0, True), at((1, 2), (1, 3))),
+    "norm of columns of one": (lambda x: torch.linalg.vector_norm(x, 1, (1,), True), at((2, 1), (2, 6))),
     "norm of one complex number": (lambda x: torch.linalg.vector_norm(x, 2, -1), at((3, 1), (1, 7), torch.complex64)),
     "norm of complex numbers": (lambda x: torch.linalg.vector_norm(x, 1, (0, 1)), at((1, 1), (9, 7), torch.complex64)),
     "logits": (lambda x: F.binary_cross_entropy_with_logits(x, at((3, 1), (1, 7)), reduction="none"), at((3, 1), (1, 1))),
