@@ -52,3 +52,16 @@ def test_a_write_that_comes_to_a_number_waits_for_what_others_read(shape):
         return u, t
 
     check(fn, torch.ones(shape), torch.full(shape, 2.0), calls=1)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("rows", [2, 3, 20])
+def test_a_copy_that_no_reduction_decides_is_written_beside_those_that_wait(rows):
+    """It takes no part in the sums behind which the pieces of `x` are written, one after the other."""
+
+    def fn(x, before):
+        before.copy_(x)
+        x.sub_(x.mean())
+        x[1:].add_(x.sum())
+
+    check(fn, torch.ones(rows, 3), torch.zeros(rows, 3), calls=1)
