@@ -20,6 +20,9 @@ EXTENTS = [1, 2, 3, 4, 5, 7, 8, 12, 16, 17, 31, 33, 64, 70]
 class Maker:
     """One random kernel; every value stays small, so that errors do too."""
 
+    most_folds = 4
+    unary_ops = (Op.NEG, Op.ABS, Op.SIN, Op.TANH, Op.SIGMOID, Op.ERF, Op.FLOOR)
+
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         torch.manual_seed(seed)
@@ -66,20 +69,23 @@ class Maker:
         position = (floordiv if self.random.random() < 0.5 else mod)(axis(a), c)
         return binary(Op.MUL, cast(DType.F32, position), const(0.01, DType.F32))
 
-    def value(self, axes: list[Axis], depth: int) -> Node:
-        r = self.random
-        kind = r.random()
+    def simple(self, axes: list[Axis], depth: int, kind: float) -> Node | None:
+        """A value of one other at most, as `kind` says, from 0 to 1; None from 0.6 on."""
         if depth == 0 or kind < 0.15:
             return self.load(axes)
         if kind < 0.2 and axes:
             return self.digit(axes)
-        if kind < 0.45 and self.folds < 4:
+        if kind < 0.45 and self.folds < self.most_folds:
             return self.fold(axes, depth)
         if kind < 0.6:
-            return unary(
-                r.choice([Op.NEG, Op.ABS, Op.SIN, Op.TANH, Op.SIGMOID, Op.ERF, Op.FLOOR]),
-                self.value(axes, depth - 1),
-            )
+            return unary(self.random.choice(self.unary_ops), self.value(axes, depth - 1))
+        return None
+
+    def value(self, axes: list[Axis], depth: int) -> Node:
+        r = self.random
+        kind = r.random()
+        if (simple := self.simple(axes, depth, kind)) is not None:
+            return simple
         if kind < 0.7 and axes:
             a = r.choice(axes)
             test = binary(r.choice([Op.LT, Op.LE, Op.GT]), axis(a), index(r.randrange(a.extent)))
@@ -134,6 +140,9 @@ class Maker:
 class SharingMaker(Maker):
     """Stores that share values, and reductions of all elements, one behind the other.  Rounding decides nothing."""
 
+    most_folds = 6
+    unary_ops = (Op.NEG, Op.ABS, Op.SIN, Op.TANH, Op.SIGMOID)
+
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.known: list[tuple[set[Axis], Node]] = []
@@ -155,15 +164,8 @@ class SharingMaker(Maker):
     def plain(self, axes: list[Axis], depth: int) -> Node:
         r = self.random
         kind = r.random()
-        if depth == 0 or kind < 0.15:
-            return self.load(axes)
-        if kind < 0.2 and axes:
-            return self.digit(axes)
-        if kind < 0.45 and self.folds < 6:
-            return self.fold(axes, depth)
-        if kind < 0.6:
-            op = r.choice([Op.NEG, Op.ABS, Op.SIN, Op.TANH, Op.SIGMOID])
-            return unary(op, self.value(axes, depth - 1))
+        if (simple := self.simple(axes, depth, kind)) is not None:
+            return simple
         a, b = self.value(axes, depth - 1), self.value(axes, depth - 1)
         if kind < 0.75 and axes:
             cut = r.choice(axes)
