@@ -16,6 +16,20 @@ def resident_bytes():
         return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def growth(call, times):
+    """Bytes by which the process grows in `times` calls: the least of three rounds.  What is kept is kept in each of them; what another
+    thread or the allocator takes meanwhile is not."""
+    rounds = []
+    for _ in range(3):
+        gc.collect()
+        before = resident_bytes()
+        for _ in range(times):
+            call()
+        gc.collect()
+        rounds.append(resident_bytes() - before)
+    return min(rounds)
+
+
 def test_many_calls_keep_memory_flat():
     @jit
     def f(x, y):
@@ -25,12 +39,7 @@ def test_many_calls_keep_memory_flat():
     with torch.no_grad():
         for _ in range(100_000):
             f(x, y)
-        gc.collect()
-        before = resident_bytes()
-        for _ in range(1_000_000):
-            f(x, y)
-        gc.collect()
-    assert resident_bytes() - before < 1 << 20
+        assert growth(lambda: f(x, y), 300_000) < 1 << 20
 
 
 def test_functions_made_and_dropped_keep_memory_flat():
@@ -43,12 +52,7 @@ def test_functions_made_and_dropped_keep_memory_flat():
 
     for _ in range(20):
         make_and_call()
-    gc.collect()
-    before = resident_bytes()
-    for _ in range(100):
-        make_and_call()
-    gc.collect()
-    assert resident_bytes() - before < 4 << 20
+    assert growth(make_and_call, 50) < 2 << 20
 
 
 def loaded_kernels():
