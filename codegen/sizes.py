@@ -7,7 +7,9 @@ import re
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import bounds
 from frameloom.ir.node import Node
-from frameloom.ir.symbolic.expr import Int, Size, at_most, hint_of, late_in, size_called
+from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.compare import at_most
+from frameloom.ir.symbolic.expr import Int, Size, hint_of, size_called
 
 SIZE = "size_"
 _NAMES = re.compile(r"\bz\d+\b")  # what a Size is in a text

@@ -32,7 +32,8 @@ from frameloom.ir.program import (
     is_cuda,
 )
 from frameloom.ir.substitute import space
-from frameloom.ir.symbolic.expr import at_most, hint_of
+from frameloom.ir.symbolic.compare import at_most
+from frameloom.ir.symbolic.expr import hint_of
 
 ATTENTION = "aten.scaled_dot_product_attention.default"
 MASK, CAUSAL = 3, 5  # positions of arguments

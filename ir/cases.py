@@ -8,7 +8,8 @@ from frameloom.ir import index
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
-from frameloom.ir.symbolic.expr import Int, Size, at_most, largest, less, same, smallest
+from frameloom.ir.symbolic.compare import at_most, less, same
+from frameloom.ir.symbolic.expr import Int, Size, largest, smallest
 
 MOST_CASES = 4  # selections one inside another
 

@@ -16,19 +16,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node, axis, index
 from frameloom.ir.ops import Op
+from frameloom.ir.symbolic.compare import at_most, less, same, surely_positive
 from frameloom.ir.symbolic.expr import (
     Int,
     Size,
-    at_most,
     gcd,
     hint_of,
     largest,
-    less,
     may_exceed_1,
     number,
-    same,
     smallest,
-    surely_positive,
 )
 
 Range = tuple[Int, Int]

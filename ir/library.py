@@ -1,4 +1,4 @@
-"""Facts about library calls (ATen overloads) that lowering, fusion and the code generator share."""
+"""ShapeEnv about library calls (ATen overloads) that lowering, fusion and the code generator share."""
 
 from __future__ import annotations
 

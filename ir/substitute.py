@@ -17,7 +17,7 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.identity import identity
 from frameloom.ir.node import Axis, Node, axis, const, reduce, where
 from frameloom.ir.ops import COMPARES, Op
-from frameloom.ir.symbolic.expr import at_most, less, same, surely_positive
+from frameloom.ir.symbolic.compare import at_most, less, same, surely_positive
 
 _fresh = itertools.count()
 

@@ -31,7 +31,8 @@ from frameloom.ir.program import (
 )
 from frameloom.ir.scatter import is_scatter, reads_own
 from frameloom.ir.substitute import loads, substitute, topological
-from frameloom.ir.symbolic.expr import Int, Size, hint_of, surely_positive
+from frameloom.ir.symbolic.compare import surely_positive
+from frameloom.ir.symbolic.expr import Int, Size, hint_of
 from frameloom.ir.symbolic.static_steps import CapturedSizes
 from frameloom.ir.text import show
 

@@ -46,7 +46,8 @@ from frameloom.ir.passes.dependence import is_mutating
 from frameloom.ir.passes.fuse import fuse
 from frameloom.ir.passes.memory import MemoryPlan, plan_memory, views_in, writes_of
 from frameloom.ir.program import Extern, Kernel, KernelList, Program, View
-from frameloom.ir.symbolic.expr import Int, same
+from frameloom.ir.symbolic.compare import same
+from frameloom.ir.symbolic.expr import Int
 from frameloom.ir.text import show
 from frameloom.ir.verify import verify
 from frameloom.options import Options

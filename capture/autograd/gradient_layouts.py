@@ -26,7 +26,8 @@ from frameloom.capture.tensors.schema import device_of, draws, infer_node
 from frameloom.capture.tensors.sized import Sized, empty_strided, strides_of
 from frameloom.config import config
 from frameloom.errors import Break, VerifyError
-from frameloom.ir.symbolic.expr import Size, same
+from frameloom.ir.symbolic.compare import same
+from frameloom.ir.symbolic.expr import Size
 
 if TYPE_CHECKING:
     from frameloom.capture.recording.recorder import Recorder

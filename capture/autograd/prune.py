@@ -20,7 +20,8 @@ from frameloom.capture.recording.captured_graph import Backward, behind, copy_no
 from frameloom.capture.symbolic.saved_sizes import given_sizes, is_size
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.sized import empty_strided, strides_of
-from frameloom.ir.symbolic.expr import Size, same
+from frameloom.ir.symbolic.compare import same
+from frameloom.ir.symbolic.expr import Size
 
 Node = torch.fx.Node
 aten = torch.ops.aten

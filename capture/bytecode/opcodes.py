@@ -1,4 +1,4 @@
-"""Facts about opcodes, per CPython version: operand kinds, cache units, jumps, stack results.
+"""ShapeEnv about opcodes, per CPython version: operand kinds, cache units, jumps, stack results.
 
 In: the running interpreter's `opcode` tables.  Out: sets and small functions that the decoder, the assembler, the
 liveness analysis and the break machinery share.  What an opcode *means* is in `interpreter/opcodes/`; nothing here runs code.

@@ -13,7 +13,7 @@ from frameloom.capture.values.const import TRUE, is_none
 from frameloom.capture.values.numbers.size_truth import SizeTruth
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
-from frameloom.ir.symbolic.expr import at_most, same
+from frameloom.ir.symbolic.compare import at_most, same
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer

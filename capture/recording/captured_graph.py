@@ -246,7 +246,7 @@ class CapturedGraph:
     ]  # the real tensors and numbers of the captured call, in the same order
     mutated: tuple[int, ...]  # positions of inputs that the graph writes to
     n_ops: int  # recorded ATen ops, views not counted
-    facts: Any = None  # about the sizes in it that vary: a Facts
+    facts: Any = None  # about the sizes in it that vary: a ShapeEnv
     frozen: tuple[str, ...] = ()  # names of constants that are parameters and buffers of modules
     visible: int | None = None  # how many of the first outputs the program sees; None: all
     # Whether a call that fails before it writes starts anew: what runs the graph raises RunPlainly then.

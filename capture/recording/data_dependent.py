@@ -19,7 +19,7 @@ from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.schema import tensors_of
 from frameloom.errors import Break
 from frameloom.ir.program import ASSUMED
-from frameloom.ir.symbolic.expr import equal
+from frameloom.ir.symbolic.compare import equal
 
 if TYPE_CHECKING:
     from frameloom.capture.recording.recorder import Recorder

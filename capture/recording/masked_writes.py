@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.tensors.fake import Fake
-from frameloom.ir.symbolic.expr import equal
+from frameloom.ir.symbolic.compare import equal
 
 if TYPE_CHECKING:
     from frameloom.capture.recording.recorder import Recorder

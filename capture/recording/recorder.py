@@ -9,44 +9,30 @@ sizes come from shapes/registry.py.  What cannot be recorded raises Break, and t
 from __future__ import annotations
 
 import functools
-import inspect
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.fx
-import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
 from frameloom.capture.autograd.gradient_flow import note_node
 from frameloom.capture.autograd.gradient_sums import note_sum, summed
-from frameloom.capture.autograd.history import check_inputs
-from frameloom.capture.autograd.outputs import (
-    Outputs,
-    creation_of,
-    meet_histories,
-    recorded_views,
-    told_views,
-)
-from frameloom.capture.autograd.trace import Joint, wants_gradients
-from frameloom.capture.graph_passes.attention_masks import check_mask
-from frameloom.capture.graph_passes.cast_cache import Casts, without_cache
-from frameloom.capture.guards.thread_warnings import OF_PYTHON, warnings_here
+from frameloom.capture.graph_passes.cast_cache import Casts
 from frameloom.capture.recording.call_cache import Calls
-from frameloom.capture.recording.captured_graph import CapturedGraph
 from frameloom.capture.recording.data_dependent import asks_for_data
-from frameloom.capture.recording.dead_calls import has_no_elements, is_refused, is_unread
-from frameloom.capture.recording.eager_derivatives import derive_as_eager
-from frameloom.capture.recording.special_ops import (
-    POOLS_OF_ROWS,
-    SPECIAL,
-    WHOLE,
-    WHOLE_ON_GPU,
-    pools_as_image,
+from frameloom.capture.recording.function_call import (
+    CURRENT_DEVICE,
+    autocast_devices,
+    record_call,
+    run_recorded,
 )
-from frameloom.capture.recording.views import check_bits, check_memory_behind, reshape, view
-from frameloom.capture.recording.writes import forget_values, write_back, write_op
+from frameloom.capture.recording.special_ops import (
+    SPECIAL,
+)
+from frameloom.capture.recording.views import reshape, view
+from frameloom.capture.recording.writes import write_op
 from frameloom.capture.recording.written_parts import WrittenPart
 from frameloom.capture.shapes.device_layouts import on_device
 from frameloom.capture.shapes.refused_dtypes import check_arguments
@@ -56,43 +42,30 @@ from frameloom.capture.symbolic.layout_assumptions import SoftSizes
 from frameloom.capture.symbolic.number_inputs import (
     NumberInputs,
     has_symbols,
-    takes_bits,
     takes_numbers,
     with_sizes,
     without_numbers,
-    without_symbols,
 )
 from frameloom.capture.symbolic.number_ranges import check_filled, check_numbers, guard_ranges
-from frameloom.capture.symbolic.products import products_over
-from frameloom.capture.symbolic.saved_sizes import needed_for_sizes, symbols_in
-from frameloom.capture.symbolic.torch_functions import WHOLE_OVER_SIZES
 from frameloom.capture.symbolic.unbacked_sizes import (
     Result,
-    assumed,
-    avoid_parts,
     check_device,
-    check_returned,
-    numbers_compared,
     undecided,
 )
 from frameloom.capture.tensors.fake import Fake, fake_like
-from frameloom.capture.tensors.functionalize import Memory, Written, current, is_inference
+from frameloom.capture.tensors.functionalize import Memory, Written, current
 from frameloom.capture.tensors.schema import (
     check_derivative,
     device_of,
     facts_of,
-    fakes_in,
     infer_node,
-    may_raise,
     names_no_index,
     selects_by_mask,
-    stays_unused,
     tensors_of,
 )
 from frameloom.capture.tensors.supported import (
     check_compiled,
     check_layouts,
-    check_result,
     check_supported,
     check_together,
     dtypes_of,
@@ -102,43 +75,13 @@ from frameloom.capture.values.base import Avoid
 from frameloom.capture.values.numbers.symbolic import SYMBOLS
 from frameloom.config import config
 from frameloom.debug import log
-from frameloom.errors import Break, first_line, let_mistakes_through
+from frameloom.errors import Break
 from frameloom.ir.fallible import KNOWN
 from frameloom.ir.symbolic.expr import Int, Size
-from frameloom.ir.symbolic.shape_env import Facts
+from frameloom.ir.symbolic.shape_env import ShapeEnv
 from frameloom.ir.symbolic.symint import SizeNode
 
 aten = torch.ops.aten
-COMPARED: dict[Any, Callable[..., Any]] = {
-    operator.lt: torch.Tensor.__lt__, operator.le: torch.Tensor.__le__, operator.eq: torch.Tensor.__eq__,
-    operator.ne: torch.Tensor.__ne__, operator.gt: torch.Tensor.__gt__, operator.ge: torch.Tensor.__ge__,
-}  # fmt: skip
-CURRENT_DEVICE = getattr(torch._C, "_cuda_getDevice", None)
-# Functions that choose among implementations, and what that depends on.
-ATTENTION = (F.scaled_dot_product_attention, F.multi_head_attention_forward)
-# What PyTorch computes in one go for plain tensors that nobody follows.
-OTHERWISE = {F.scaled_dot_product_attention}
-ATTENTION_SETTINGS = tuple(
-    getattr(torch._C, f"_get_{kind}_sdp_enabled") for kind in ("flash", "mem_efficient", "math", "cudnn")
-)  # fmt: skip
-
-
-def takes(whole: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether what is recorded for a function as a whole is known for these arguments, which may be given by other names, or wrong."""
-    try:
-        _signature(whole).bind(*args, **kwargs)
-    except TypeError:
-        return False
-    return True
-
-
-_signature = functools.cache(inspect.signature)
-
-
-def autocast_devices() -> list[str]:
-    if not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")):
-        return []  # most often
-    return [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
 
 
 class Recorder(TorchDispatchMode):
@@ -199,7 +142,7 @@ class Recorder(TorchDispatchMode):
         self.numbers = NumberInputs(self.graph)
         self.functions: list[Any] = []  # calls of the program's autograd Functions, as Derivatives
         self.calls = Calls(self)
-        self.facts = Facts(lambda size: SizeNode(size.facts, size))  # of sizes that vary
+        self.facts = ShapeEnv(lambda size: SizeNode(size.facts, size))  # of sizes that vary
         self.facts.note = self._assumed
         self.facts.undecided = functools.partial(undecided, self)
         # Calls of parts of the program, and the instructions that make them.
@@ -290,99 +233,11 @@ class Recorder(TorchDispatchMode):
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], where: object
     ) -> Any:
         """`fn(*args, **kwargs)` on Fakes, recorded.  Raises Break where that is impossible."""
-        if takes_bits(fn, args, kwargs):
-            args = without_symbols(args)
-            kwargs = {name: without_symbols(a) for name, a in kwargs.items()}
-        self.where, self.old, self.function = where, len(self.fakes), fn
-        self.last, self.outs, self.assumes = self.graph._root.prev, set(), False
-        self.inference = torch.is_inference_mode_enabled()
-        self.autocast = autocast_devices()
-        if self.autocast:
-            self.casts.before(self, args, kwargs)
-        self.relies_on = dict.fromkeys(ATTENTION_SETTINGS if fn in ATTENTION else ())
-        if fn is F.scaled_dot_product_attention:
-            check_mask(*args, **kwargs)
-        if CURRENT_DEVICE is not None and (
-            fn is torch.Tensor.cuda or any(map(names_no_index, (*args, *kwargs.values())))
-        ):
-            self.relies_on[CURRENT_DEVICE] = None
-        given = list(fakes_in((args, kwargs))) if torch.is_grad_enabled() else []
-        wanted = any(f.requires_grad for f in given)
-        # Autograd refuses to save them, and inputs that other dtypes are read from.
-        if wanted and any(is_inference(f) or f.memory.inference for f in given):
-            raise Break("unsupported_op", f"{getattr(fn, '__name__', fn)}(...) of an inference tensor with gradients")  # fmt: skip
-        if wanted and not config.gradients:
-            # Found here and not at dispatch: autograd comes before that, and would call the user's hooks for saved tensors.
-            raise Break("gradient", getattr(fn, "__name__", str(fn)))
-        self.is_followed = wanted
-        self.soft_sizes.begin()
-        whole = WHOLE.get(fn)
-        if self.facts.symbols:
-            whole = WHOLE_OVER_SIZES.get(fn, whole)
-        if fn in WHOLE_ON_GPU and any(f.device.type == "cuda" for f in fakes_in((args, kwargs))):
-            whole = WHOLE_ON_GPU[fn]
-        if whole is not None and not takes(whole, (self, *args), kwargs):
-            whole = None
-        self.goes_as_eager = whole is None and fn not in OTHERWISE
-        if fn in POOLS_OF_ROWS and (fake := next(fakes_in((args, kwargs)), None)) is not None:
-            self.goes_as_eager = pools_as_image(fake, args, kwargs, wanted)
-        given = None if wanted or whole is not None else self.calls.arguments(fn, args, kwargs)
-        if given is not None:
-            if (known := self.calls.again(given)) is not None:
-                return known[0]
-            given.watch()
-        before, self.looks_at_data = self.snapshot(), False
-        try:
-            if whole is not None:
-                result = whole(self, *args, **kwargs)
-            else:
-                result = self.run(fn, args, kwargs)
-        except (Break, Avoid):
-            raise
-        except Exception as error:
-            let_mistakes_through(error)
-            # Most likely the program's own error: run plainly, it raises at the right place with the right state.
-            name = getattr(fn, "__name__", str(fn))
-            raise Break(
-                "op_error",
-                f"{name}: {type(error).__name__}: {first_line(error)}",
-            ) from error
-        check_result(result, fn)
-        if self.facts.symbols or self.is_followed:  # a gradient may lead back from sizes met later
-            called, results = (args, kwargs), (*fakes_in((result,)),)
-            self.soft_sizes.called(fn, called, (*fakes_in(called),), results)
-        if self.facts.soft:
-            results = tuple(fakes_in((result,)))
-            is_answer = not results and result is not None
-            called = (args, kwargs)
-            self.soft_sizes.end(self.last, fn, called, tuple(fakes_in(called)), results, is_answer)
-        if any(id(f) not in self.outs for f in fakes_in((kwargs.get("out"),))):
-            # Composite functions handle tensors that are not plain ones otherwise, and may leave `out` alone.
-            raise Break("unsupported_op", f"{getattr(fn, '__name__', fn)} with out=")
-        if given is not None:
-            self.calls.keep(given, result, before)
-        return result
+        return record_call(self, fn, args, kwargs, where)
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`fn(*args, **kwargs)`, every op of it recorded."""
-        if fn in COMPARED and all(isinstance(a, Fake) for a in args):
-            # The operator would ask the second first if its class is a subclass, as that of tensors whose sizes vary.
-            fn = COMPARED[fn]
-        # What PyTorch's Python code warns of it says in each call, of that call's sizes, and with the program's line.
-        with warnings_here("error", OF_PYTHON):
-            try:
-                if self.inference:
-                    # Inference mode hides the decomposition of composite ops from dispatch modes.
-                    # And autocast keeps no casts there.
-                    with torch.inference_mode(False), torch.no_grad(), without_cache(self.autocast), products_over(self.facts, self.casts), self:  # fmt: skip
-                        return fn(*args, **kwargs)
-                with products_over(self.facts, self.casts), self:
-                    result = fn(*args, **kwargs)
-                    if self.is_followed:
-                        derive_as_eager(result)
-                    return result
-            except Warning as warning:
-                raise Break("warning", f"{getattr(fn, '__name__', fn)}: {warning}") from None
+        return run_recorded(self, fn, args, kwargs)
 
     def made_in_call(self) -> set[int]:
         """The identities of the Fakes that the last call has made."""
@@ -407,75 +262,6 @@ class Recorder(TorchDispatchMode):
         if lost is not None and lost.site is not None:
             # Autograd does not take back what a write has made of a history.
             raise Avoid(lost.site)
-
-    def meet_histories(self, outputs: Sequence[Fake]) -> None:
-        """Autograd makes those of views anew where their base was written to."""
-        self.site = None
-        with self:
-            meet_histories(outputs)
-
-    def finish(self, outputs: Sequence[Fake]) -> CapturedGraph:
-        """Close the graph.  Outputs alias inputs and each other as the program's tensors do."""
-        self.meet_histories(outputs)
-        if wants_gradients(outputs):
-            avoid_parts(self)
-        check_memory_behind(outputs)
-        check_bits(outputs)
-        self.soft_sizes.settle(outputs)
-        mutated = write_back(self)
-        counts = {i: self.inputs[i][2].memory.counted for i in mutated}
-        recorded, pieces = recorded_views(outputs)
-        views = told_views(outputs, recorded | pieces)
-        # Plans make views in the mode in which they are called.
-        creation = creation_of(outputs, pieces, () if self.grad else recorded)
-        values = forget_values(outputs)
-        backward = None
-        if config.gradients:
-            check_inputs(self)
-        if wants_gradients(outputs):
-            # A backward graph is given what the call has, and nothing that is computed from that.
-            self.facts.settle_some(lambda symbol: symbol.source.origin is None)
-            nodes, backward = Joint(self, Outputs(outputs), values).cut()
-        else:
-            nodes = [current(fake, self) for fake in outputs]
-        check_returned(self, nodes)
-        self.graph.output(tuple(nodes))
-        self._drop_dead()
-        read = backward.read_inputs() if backward is not None else ()
-        if numbers := [s for s in self.facts.symbols if hasattr(s.source, "number")]:
-            # Sizes that turned out to equal others may depend on some that no op is given.
-            used = {*symbols_in([n.meta.get("val") for n in self.graph.nodes])}
-            for symbol in numbers:
-                if symbol in used:
-                    self.numbers.size(self.facts.make({(symbol,): 1}))
-        placeholders = self.all_placeholders()
-        given = [
-            *((key, real) for key, real, _ in self.inputs),
-            *((key, n) for key, n, _ in self.numbers.inputs),
-        ]
-        kept = {p for i, p in enumerate(placeholders) if p.users or i in read}
-        unread = {given[i][0]: p for i, p in enumerate(placeholders) if p not in kept}
-        kept.update(needed_for_sizes(self.graph.nodes, unread, self.facts.late_conditions()))
-        used = [i for i, p in enumerate(placeholders) if p in kept]
-        for p in unread.values():
-            if p not in kept:
-                self.graph.erase_node(p)
-        for fake in self.fakes:
-            fake.node = fake.memory = fake.view_of = None
-        return CapturedGraph(
-            graph=self.graph,
-            constants=self.constants,
-            inputs=tuple(given[i][0] for i in used),
-            examples=tuple(given[i][1] for i in used),
-            mutated=tuple(used.index(i) for i in mutated),
-            counts=tuple(counts.values()),
-            recorded_views=recorded if backward is None else frozenset(),
-            creation=creation if backward is None else {},
-            views=views if backward is None else frozenset(),
-            n_ops=self.n_ops,
-            facts=self.facts,
-            backward=backward and backward.renumbered(used),
-        )
 
     def release(self) -> None:
         """The captured call's tensors are the caller's again."""
@@ -683,23 +469,3 @@ class Recorder(TorchDispatchMode):
         fake.node, fake.memory = node, self.memory_of(fake)
         self.fakes.append(fake)
         return self.pure(aten.clone.default, (fake,), {})
-
-    def _drop_dead(self) -> None:
-        stays = self.numbers.check() | {source.node for source in assumed(self)}
-        stays |= numbers_compared(self)
-        unread: set[torch.fx.Node] = set()
-        for node in reversed(self.graph.nodes):
-            if node.op in ("placeholder", "output"):
-                continue
-            # Where no kernel would say so; what data decides is looked at in each call.
-            if has_no_elements(node) and not may_raise(node) and is_refused(node):
-                raise Avoid(node.meta["site"])
-            if node in stays or not is_unread(node, unread):
-                continue
-            if stays_unused(node):
-                continue
-            if is_refused(node):
-                raise Avoid(node.meta["site"])
-            unread.add(node)
-            if not node.users:
-                self.graph.erase_node(node)

@@ -25,7 +25,8 @@ from frameloom.capture.tensors.zero_tensors import ZEROS, record_zeros
 from frameloom.errors import Break
 from frameloom.ir.philox import Source
 from frameloom.ir.strides import overlaps
-from frameloom.ir.symbolic.expr import Size, equal
+from frameloom.ir.symbolic.compare import equal
+from frameloom.ir.symbolic.expr import Size
 
 aten = torch.ops.aten
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture import _capture
 from frameloom.capture.autograd.detached_results import detach_some, detached
+from frameloom.capture.autograd.finish import finish, remake_histories
 from frameloom.capture.autograd.freed_history import Used, without_histories
 from frameloom.capture.autograd.inference_results import Modes, modes_of, run_in_modes
 from frameloom.capture.autograd.leaves import (
@@ -108,9 +109,11 @@ class Piece:
         apart: list[Any] = []
         if t.recorder.n_ops or self.outputs or t.recorder.numbers.checked or assumed(t.recorder):
             try:
-                t.recorder.meet_histories([v.fake for v in self.outputs])
+                remake_histories(t.recorder, [v.fake for v in self.outputs])
                 self.modes = modes_of(self.outputs)
-                self.graph = t.recorder.finish(without_histories(t, self.outputs, self.spent.which))
+                self.graph = finish(
+                    t.recorder, without_histories(t, self.outputs, self.spent.which)
+                )
             except Break as cause:
                 avoid_late(t.recorder)
                 raise leaves_or(t, Skip(f"a gradient is needed: {cause}")) from cause

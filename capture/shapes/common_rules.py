@@ -30,7 +30,7 @@ from frameloom.capture.tensors.sized import (
     lies_plainly,
 )
 from frameloom.ir.lower.ops.foreach import PLAIN
-from frameloom.ir.symbolic.expr import equal
+from frameloom.ir.symbolic.compare import equal
 
 aten = torch.ops.aten
 

@@ -11,7 +11,8 @@ import torch
 from frameloom.capture.shapes.registry import empty
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.sized import dense_strides, empty_strided, has_sizes, settled
-from frameloom.ir.symbolic.expr import Int, Size, atoms_of, evaluated, hint_of, late_in
+from frameloom.ir.symbolic.atoms import atoms_of, evaluated, late_in
+from frameloom.ir.symbolic.expr import Int, Size, hint_of
 
 TRIED = (1, 2, 7, 40)  # sizes
 MOST = 3  # symbols

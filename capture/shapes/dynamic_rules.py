@@ -26,7 +26,8 @@ from frameloom.capture.shapes.registry import (
 )
 from frameloom.capture.shapes.view_rules import expand
 from frameloom.capture.tensors.sized import dense_strides, empty_strided, lies_channels_last
-from frameloom.ir.symbolic.expr import Int, Size, hint_of, late_in
+from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.expr import Int, Size, hint_of
 
 aten = torch.ops.aten
 

@@ -22,7 +22,8 @@ from frameloom.capture.shapes.registry import (
     wrap_dim,
 )
 from frameloom.capture.tensors.sized import SizedMeta, dense_strides, empty_strided, strides_of
-from frameloom.ir.symbolic.expr import Int, equal, hint_of, same
+from frameloom.ir.symbolic.compare import equal, same
+from frameloom.ir.symbolic.expr import Int, hint_of
 
 aten = torch.ops.aten
 

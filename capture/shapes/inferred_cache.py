@@ -15,7 +15,7 @@ import torch
 from frameloom.capture.tensors.sized import SizedMeta
 from frameloom.ir.symbolic.call_layouts import Soft
 from frameloom.ir.symbolic.expr import Size
-from frameloom.ir.symbolic.shape_env import Facts
+from frameloom.ir.symbolic.shape_env import ShapeEnv
 
 PLAIN = frozenset({
     int, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, Size,
@@ -60,7 +60,7 @@ def inferred(
     return known.result
 
 
-def _facts_of(values: Iterable[Any]) -> Facts | None:
+def _facts_of(values: Iterable[Any]) -> ShapeEnv | None:
     for a in values:
         if isinstance(a, Size):
             return a.facts

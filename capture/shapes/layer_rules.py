@@ -14,7 +14,8 @@ from frameloom.capture.shapes.registry import (
     iterator_strides,
     rule,
 )
-from frameloom.ir.symbolic.expr import Int, equal
+from frameloom.ir.symbolic.compare import equal
+from frameloom.ir.symbolic.expr import Int
 
 aten = torch.ops.aten
 

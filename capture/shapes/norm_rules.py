@@ -16,7 +16,8 @@ from frameloom.capture.shapes.layer_rules import (
 )
 from frameloom.capture.shapes.registry import broadcast, dense_like, empty, sized_rule
 from frameloom.capture.tensors.sized import assume_elements, empty_strided, strides_of
-from frameloom.ir.symbolic.expr import Int, equal, same
+from frameloom.ir.symbolic.compare import equal, same
+from frameloom.ir.symbolic.expr import Int
 
 aten = torch.ops.aten
 

@@ -16,15 +16,9 @@ import torch.utils._pytree as pytree
 
 from frameloom.capture.tensors.sized import SizedMeta, dense_strides, empty_strided
 from frameloom.errors import let_mistakes_through
-from frameloom.ir.symbolic.expr import (
-    Int,
-    Size,
-    Symbol,
-    atoms_of,
-    evaluated,
-    late_in,
-    surely_positive,
-)
+from frameloom.ir.symbolic.atoms import atoms_of, evaluated, late_in
+from frameloom.ir.symbolic.compare import surely_positive
+from frameloom.ir.symbolic.expr import Int, Size, Symbol
 
 PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 LARGE = 1000  # beyond bounds that programs have

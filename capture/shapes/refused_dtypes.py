@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from frameloom.errors import Break
-from frameloom.ir.symbolic.expr import equal
+from frameloom.ir.symbolic.compare import equal
 
 aten = torch.ops.aten
 UPSAMPLING = [

@@ -28,7 +28,9 @@ from frameloom.capture.tensors.sized import (
 )
 from frameloom.config import config
 from frameloom.debug import log
-from frameloom.ir.symbolic.expr import Int, Size, equal, hint_of, late_in, same
+from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.compare import equal, same
+from frameloom.ir.symbolic.expr import Int, Size, hint_of
 from frameloom.ir.symbolic.symint import follows, is_less, size_of
 
 aten = torch.ops.aten

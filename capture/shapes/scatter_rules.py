@@ -21,7 +21,7 @@ from frameloom.capture.shapes.registry import (
     wrap_dim,
 )
 from frameloom.capture.tensors.sized import empty_strided
-from frameloom.ir.symbolic.expr import equal, fits
+from frameloom.ir.symbolic.compare import equal, fits
 
 aten = torch.ops.aten
 INDICES = (torch.int64, torch.int32)

@@ -10,18 +10,9 @@ import torch
 
 from frameloom.capture.shapes.registry import empty, sized_rule, wrap_dim
 from frameloom.capture.tensors.sized import empty_strided, strides_of
-from frameloom.ir.symbolic.expr import (
-    Int,
-    Size,
-    bounds,
-    equal,
-    fits,
-    hint_of,
-    largest,
-    late_in,
-    same,
-    smallest,
-)
+from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.compare import bounds, equal, fits, same
+from frameloom.ir.symbolic.expr import Int, Size, hint_of, largest, smallest
 
 aten = torch.ops.aten
 COMPLEX = {torch.float16: torch.complex32, torch.float32: torch.complex64, torch.float64: torch.complex128}  # fmt: skip

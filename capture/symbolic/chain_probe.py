@@ -24,16 +24,9 @@ from frameloom.capture.symbolic.layout_probe import ATTENTION, DROPOUT, SMALL, c
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.values.numbers.symbolic import SYMBOLS
 from frameloom.errors import let_mistakes_through
-from frameloom.ir.symbolic.expr import (
-    Int,
-    Size,
-    Symbol,
-    atoms_of,
-    evaluated,
-    is_given_stride,
-    late_in,
-)
-from frameloom.ir.symbolic.shape_env import Facts
+from frameloom.ir.symbolic.atoms import atoms_of, evaluated, is_given_stride, late_in
+from frameloom.ir.symbolic.expr import Int, Size, Symbol
+from frameloom.ir.symbolic.shape_env import ShapeEnv
 from frameloom.ir.symbolic.symint import size_of
 
 Values = dict[Symbol, int]
@@ -68,7 +61,11 @@ class Chain:
     """`calls`: those that lead to `outputs` (`leading_to`)."""
 
     def __init__(
-        self, facts: Facts, calls: Sequence[Called], outputs: Sequence[Fake], back: Backward | None
+        self,
+        facts: ShapeEnv,
+        calls: Sequence[Called],
+        outputs: Sequence[Fake],
+        back: Backward | None,
     ) -> None:
         self.facts = facts
         self.outputs = outputs

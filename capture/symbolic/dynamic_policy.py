@@ -18,7 +18,8 @@ from frameloom.capture.tensors.sized import SizedMeta
 from frameloom.capture.values.const import ConstValue
 from frameloom.debug import log
 from frameloom.errors import Skip
-from frameloom.ir.symbolic.expr import Int, Size, same
+from frameloom.ir.symbolic.compare import same
+from frameloom.ir.symbolic.expr import Int, Size
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
     from frameloom.capture.tensors.fake import Fake
     from frameloom.capture.values.base import Value
-    from frameloom.ir.symbolic.shape_env import Facts
+    from frameloom.ir.symbolic.shape_env import ShapeEnv
 
 
 class Pretended(Exception):
@@ -67,7 +68,7 @@ class Varying:
         self._outgrown = False
         self._constant.clear()
 
-    def relate(self, facts: Facts) -> bool:
+    def relate(self, facts: ShapeEnv) -> bool:
         """Whether leading sizes are to vary, too, that were taken for constant: those that are what a size that varies had to be."""
         found = {c for n in facts.zero if (c := _constant_of(n)) is not None}
         related = [
@@ -193,7 +194,7 @@ class Pattern:
             tuple(None if d in self.loose else s for d, s in enumerate(tensor.stride())),
         )
 
-    def fake(self, facts: Facts, tensor: torch.Tensor, origin: Any) -> Fake:
+    def fake(self, facts: ShapeEnv, tensor: torch.Tensor, origin: Any) -> Fake:
         from frameloom.capture.tensors.fake import Fake
 
         shape: list[Int] = list(tensor.shape)

@@ -22,18 +22,11 @@ from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.schema import draws
 from frameloom.capture.tensors.sized import SizedFake, lies_plainly
 from frameloom.capture.values.numbers.size import lone_symbol
+from frameloom.ir.symbolic.atoms import late_in, substitute
 from frameloom.ir.symbolic.call_layouts import Soft
-from frameloom.ir.symbolic.expr import (
-    Int,
-    Size,
-    largest,
-    late_in,
-    may_exceed_1,
-    same,
-    substitute,
-    surely_positive,
-)
-from frameloom.ir.symbolic.shape_env import Facts
+from frameloom.ir.symbolic.compare import same, surely_positive
+from frameloom.ir.symbolic.expr import Int, Size, largest, may_exceed_1
+from frameloom.ir.symbolic.shape_env import ShapeEnv
 
 # Their result shares memory with the argument or not, as its layout allows.
 ALIASING = frozenset({
@@ -225,7 +218,7 @@ def _draws_behind(last: torch.fx.Node) -> bool:
 class SoftSizes:
     """Those of one recording."""
 
-    def __init__(self, facts: Facts, graph: torch.fx.Graph) -> None:
+    def __init__(self, facts: ShapeEnv, graph: torch.fx.Graph) -> None:
         self._facts = facts
         self._graph = graph
         self._found: list[Assumption] = []

@@ -20,7 +20,9 @@ from frameloom.capture.guards.thread_warnings import warnings_here
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.values.numbers.symbolic import SYMBOLS
 from frameloom.errors import let_mistakes_through
-from frameloom.ir.symbolic.expr import Int, Size, Symbol, atoms_of, evaluated, same
+from frameloom.ir.symbolic.atoms import atoms_of, evaluated
+from frameloom.ir.symbolic.compare import same
+from frameloom.ir.symbolic.expr import Int, Size, Symbol
 from frameloom.ir.symbolic.symint import size_of
 
 TRIALS = 128  # of one call

@@ -19,7 +19,8 @@ from frameloom.capture.values.base import Avoid
 from frameloom.capture.values.numbers.size import SymbolicSize, as_size, steps
 from frameloom.capture.values.numbers.symbolic import SYMBOLS, SymbolicNumber
 from frameloom.errors import Break
-from frameloom.ir.symbolic.expr import Int, Size, late_in, lone_symbol
+from frameloom.ir.symbolic.atoms import late_in, lone_symbol
+from frameloom.ir.symbolic.expr import Int, Size
 from frameloom.ir.symbolic.symint import Node, size_of
 
 aten = torch.ops.aten

@@ -18,13 +18,13 @@ from frameloom.capture.autograd.history import without_autocast
 from frameloom.capture.graph_passes.cast_cache import DEVICES, Casts
 from frameloom.capture.shapes.registry import broadcast
 from frameloom.capture.tensors.sized import SizedFake
-from frameloom.ir.symbolic.expr import same
-from frameloom.ir.symbolic.shape_env import Facts
+from frameloom.ir.symbolic.compare import same
+from frameloom.ir.symbolic.shape_env import ShapeEnv
 
 ASKS_FOR_SIZES = torch.torch_version.TorchVersion(torch.__version__) < (2, 13)  # 2.11 does
 
 
-def products_over(facts: Facts, casts: Casts) -> AbstractContextManager[Any]:
+def products_over(facts: ShapeEnv, casts: Casts) -> AbstractContextManager[Any]:
     """In it, products are said again, also those in functions of PyTorch that are written in Python."""
     return _SaidAgain(casts) if ASKS_FOR_SIZES and facts.symbols else nullcontext()
 

@@ -16,7 +16,8 @@ import torch.fx
 
 from frameloom.capture.tensors.sized import Sized, resolved
 from frameloom.capture.values.numbers.size import steps
-from frameloom.ir.symbolic.expr import Int, Size, Symbol, atoms_of, evaluated, lone_symbol
+from frameloom.ir.symbolic.atoms import atoms_of, evaluated, lone_symbol
+from frameloom.ir.symbolic.expr import Int, Size, Symbol
 
 Node = torch.fx.Node
 

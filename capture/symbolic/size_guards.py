@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from frameloom.capture.guards.source import Origin
 from frameloom.capture.values.numbers.size import postfix
 from frameloom.errors import Skip
-from frameloom.ir.symbolic.expr import Apply, Int, Size, Symbol, atoms_of, late_in
-from frameloom.ir.symbolic.shape_env import LARGEST
+from frameloom.ir.symbolic.atoms import atoms_of, late_in
+from frameloom.ir.symbolic.equalities import LARGEST
+from frameloom.ir.symbolic.expr import Apply, Int, Size, Symbol
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer

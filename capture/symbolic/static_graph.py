@@ -18,8 +18,9 @@ from frameloom.capture.recording.captured_graph import CapturedGraph
 from frameloom.capture.symbolic.saved_sizes import symbols_in
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.sized import Sized, empty_strided, resolved
-from frameloom.ir.symbolic.expr import Int, Size, Symbol, lone_symbol, substitute
-from frameloom.ir.symbolic.shape_env import Facts
+from frameloom.ir.symbolic.atoms import lone_symbol, substitute
+from frameloom.ir.symbolic.expr import Int, Size, Symbol
+from frameloom.ir.symbolic.shape_env import ShapeEnv
 
 Node = torch.fx.Node
 
@@ -72,7 +73,7 @@ def sizes_in(graph: torch.fx.Graph, given: Sequence[Any]) -> dict[Symbol, int]:
 
 class _Copy:
     def __init__(
-        self, graph: torch.fx.Graph, facts: Facts | None, known: Mapping[Symbol, int]
+        self, graph: torch.fx.Graph, facts: ShapeEnv | None, known: Mapping[Symbol, int]
     ) -> None:
         self._facts = facts
         self._known = dict(known)

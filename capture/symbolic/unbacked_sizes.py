@@ -24,7 +24,8 @@ from frameloom.capture.tensors.sized import SizedMeta, strides_of
 from frameloom.capture.values.base import Avoid
 from frameloom.capture.values.const import ConstValue
 from frameloom.errors import Break
-from frameloom.ir.symbolic.expr import Int, Size, atoms_of, late_in
+from frameloom.ir.symbolic.atoms import atoms_of, late_in
+from frameloom.ir.symbolic.expr import Int, Size
 
 if TYPE_CHECKING:
     from types import CodeType

@@ -20,7 +20,8 @@ from frameloom.capture.tensors.schema import same_layout
 from frameloom.capture.values.base import Avoid
 from frameloom.errors import Break
 from frameloom.ir.strides import overlaps
-from frameloom.ir.symbolic.expr import Int, same
+from frameloom.ir.symbolic.compare import same
+from frameloom.ir.symbolic.expr import Int
 
 aten = torch.ops.aten
 

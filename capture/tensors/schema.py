@@ -18,7 +18,8 @@ from frameloom.capture.tensors.fake import Fake
 from frameloom.errors import Break
 from frameloom.ir import fallible
 from frameloom.ir.library import is_collective
-from frameloom.ir.symbolic.expr import Int, equal, fits, hint_of, is_size
+from frameloom.ir.symbolic.compare import equal, fits
+from frameloom.ir.symbolic.expr import Int, hint_of, is_size
 
 aten = torch.ops.aten
 META = torch.device("meta")

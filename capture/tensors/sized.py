@@ -13,17 +13,9 @@ from typing import Any
 import torch
 
 from frameloom.capture.tensors.fake import Fake
-from frameloom.ir.symbolic.expr import (
-    Int,
-    Size,
-    fits,
-    hint_of,
-    is_size,
-    largest,
-    late_in,
-    linear,
-    same,
-)
+from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.compare import fits, same
+from frameloom.ir.symbolic.expr import Int, Size, hint_of, is_size, largest, linear
 from frameloom.ir.symbolic.symint import follows, steps_down
 
 

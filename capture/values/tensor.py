@@ -1,6 +1,6 @@
 """Tensors: each stands for a Fake of the recorder; whatever the program does with one is recorded.
 
-Facts that are fixed by the guards (shape, dtype, device...) are plain constants.  What needs the data (`item`, `bool`, `numpy`) breaks.
+ShapeEnv that are fixed by the guards (shape, dtype, device...) are plain constants.  What needs the data (`item`, `bool`, `numpy`) breaks.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ from frameloom.ir.index import bounds
 from frameloom.ir.node import Node
 from frameloom.ir.numbers import single
 from frameloom.ir.ops import COMPARES, TRANSCENDENTAL, Op
-from frameloom.ir.symbolic.expr import Size, at_most, surely_positive
+from frameloom.ir.symbolic.compare import at_most, surely_positive
+from frameloom.ir.symbolic.expr import Size
 
 INFIX = {
     Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.DIV: "/", Op.AND: "&", Op.OR: "|", Op.XOR: "^", Op.SHL: "<<",

@@ -17,7 +17,7 @@ from frameloom.ir.index import bounds, sum_of, terms_of
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import COMPARES, Op
 from frameloom.ir.program import Buffer
-from frameloom.ir.symbolic.expr import at_most
+from frameloom.ir.symbolic.compare import at_most
 
 _TYPES = frozenset(ELEMENTS.values())
 

@@ -19,7 +19,7 @@ from frameloom.ir.node import Axis, Node, axis, load
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kind, Store
 from frameloom.ir.substitute import substitute, topological, transform
-from frameloom.ir.symbolic.expr import at_most, less
+from frameloom.ir.symbolic.compare import at_most, less
 
 
 @dataclass

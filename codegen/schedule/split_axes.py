@@ -19,7 +19,8 @@ from frameloom.ir.node import Axis, Node, axis, const, index
 from frameloom.ir.ops import COMPARES, Op
 from frameloom.ir.program import Store
 from frameloom.ir.substitute import canonical, fold, substitute, topological, transform
-from frameloom.ir.symbolic.expr import Size, gcd, surely_positive
+from frameloom.ir.symbolic.compare import surely_positive
+from frameloom.ir.symbolic.expr import Size, gcd
 
 SHORTEST = 16  # positions of a contiguous piece; below, a masked vector is better than a loop
 PIECES = 12  # stores of one kernel made by cutting

@@ -34,7 +34,8 @@ from frameloom.ir.substitute import (
     transform,
     without_reductions,
 )
-from frameloom.ir.symbolic.expr import Int, Size, hint_of, same
+from frameloom.ir.symbolic.compare import same
+from frameloom.ir.symbolic.expr import Int, Size, hint_of
 
 Materialise = Callable[[Node, Sequence[Axis]], Node]
 

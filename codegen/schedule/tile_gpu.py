@@ -33,7 +33,8 @@ from frameloom.ir.passes.sink_checks import bad_positions
 from frameloom.ir.program import Buffer, Kernel, Kind, Scatter, Store
 from frameloom.ir.scatter import guard, guarded, is_scatter
 from frameloom.ir.substitute import TRUE, substitute, topological, transform
-from frameloom.ir.symbolic.expr import Int, Size, at_most, divides, hint_of, require
+from frameloom.ir.symbolic.compare import at_most, divides, require
+from frameloom.ir.symbolic.expr import Int, Size, hint_of
 
 POINTWISE = 1024  # positions of a block
 SHARED = 10.0  # weight of what depends on rows or columns alone, for which a tile has both

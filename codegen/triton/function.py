@@ -8,57 +8,30 @@ kernel are in one order, with one set of names.)
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from frameloom.codegen.schedule.cost import size
 from frameloom.codegen.schedule.layout import is_index, row_major
-from frameloom.codegen.schedule.row_patterns import LOWEST, aligned_rows, online_sums, tolerant
-from frameloom.codegen.schedule.tile_gpu import Dimension, Fold, Launch, is_result
+from frameloom.codegen.schedule.row_patterns import aligned_rows, online_sums, tolerant
+from frameloom.codegen.schedule.tile_gpu import Dimension, Launch, is_result
 from frameloom.codegen.sizes import count_dtype, fits_i32, index_fits_i32
+from frameloom.codegen.triton.folds import fold_at_once, fold_pass
 from frameloom.codegen.triton.ops import TYPES, Ops, full, literal
 from frameloom.codegen.triton.random_numbers import operands_of, random_number
 from frameloom.codegen.triton.scatter import write_scatter
+from frameloom.codegen.triton.scope import Scope, Value
 from frameloom.ir.dtype import DType
-from frameloom.ir.identity import identity
-from frameloom.ir.index import bounds, linear, sum_of, terms_of
-from frameloom.ir.node import Axis, Node, axis
+from frameloom.ir.index import bounds, sum_of, terms_of
+from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import COMPARES, Op
 from frameloom.ir.program import Buffer, Kind, Store
 from frameloom.ir.substitute import topological
-from frameloom.ir.symbolic.expr import Int, Size, at_most, surely_positive
+from frameloom.ir.symbolic.compare import at_most, surely_positive
+from frameloom.ir.symbolic.expr import Int, Size
 
 HEAD = """import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 """
-LOG2E = 1.4426950408889634
 Dims = frozenset[str]
-COMBINE = {
-    "sum": "+", "prod": "*", "max": "_max", "min": "_min", "any": "|", "all": "&", "logaddexp": "_logaddexp",
-}  # fmt: skip
-SCANS = {"sum": "_add", "prod": "_mul", "max": "_max", "min": "_min", "logaddexp": "_logaddexp"}
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """The name of a node's value, its dtype as computed (I32 for a narrow index), and whether it is a bare literal."""
-
-    text: str
-    dtype: DType
-    literal: bool = False
-
-
-@dataclass(slots=True)
-class Scope:
-    """Lines and what they define."""
-
-    indent: int
-    lines: list[str] = field(default_factory=list)
-    names: dict[Node, Value] = field(default_factory=dict)
-    axes: dict[Axis, str] = field(default_factory=dict)
-    groups: dict[tuple[str, int], Dimension] = field(
-        default_factory=dict
-    )  # triton/random_numbers.py
 
 
 class Writer(Ops):
@@ -106,7 +79,7 @@ class Writer(Ops):
             self._inner_positions("0", self.aligned is not None, not launch.inner.exact)
             self._loads_first()
             for f in sorted(launch.folds, key=lambda f: f.stage):
-                self._fold_at_once(f)
+                fold_at_once(self, f)
             for s in launch.stores:
                 self._store(s)
             return self.top.lines
@@ -115,9 +88,9 @@ class Writer(Ops):
         for stage in sorted({f.stage for f in launch.folds}):
             now = [f for f in launch.folds if f.stage == stage and f not in online.values()]
             if now:
-                self._fold_pass(now, online)
+                fold_pass(self, now, online)
         if inside:
-            self._pass(lambda: [self._store(s) for s in inside])
+            self.pass_over(lambda: [self._store(s) for s in inside])
         for s in outside:
             self._store(s)
         return self.top.lines
@@ -227,7 +200,7 @@ class Writer(Ops):
             self.line(f"start = {start} // {self.aligned.width} * {self.aligned.width}")
             self.line(f"shift = {start} - start")
 
-    def _pass(self, work: Callable[[], object]) -> None:
+    def pass_over(self, work: Callable[[], object]) -> None:
         """`work` for each step of a loop; the steps that are full need no mask."""
         d = self.launch.inner
         assert d is not None
@@ -271,135 +244,6 @@ class Writer(Ops):
         work()
         lines, self.loop = self.loop.lines, None
         self.top.lines += lines
-
-    def _fold_pass(self, folds: list[Fold], online: dict[Fold, Fold]) -> None:
-        accumulators = {f: self.fresh("acc") for f in folds}
-        sums = {online[f]: self.fresh("acc") for f in folds if f in online}
-        for f, name in accumulators.items():
-            nothing = identity(f.kind, f.value.dtype) if f not in online else LOWEST
-            text = full(nothing, f.value.dtype).replace("()", self.shape(), 1)
-            self.line(f"{name} = {text}")
-            if f.kind in ("argmax", "argmin"):
-                place = count_dtype(size(f.positions))
-                last = (1 << (8 * place.bytes - 1)) - 1
-                self.line(f"{name}_at = tl.full({self.shape()}, {last}, {TYPES[place]})")
-        for name in sums.values():
-            self.line(f"{name} = tl.zeros({self.shape()}, tl.float32)")
-
-        def work() -> None:
-            for f, name in accumulators.items():
-                if f in online:
-                    self._accumulate_online(f, name, sums[online[f]])
-                else:
-                    self._accumulate(f, name)
-
-        self._pass(work)
-        for f, name in accumulators.items():
-            if f in online:
-                self._bind_online(f, name, online[f], sums[online[f]])
-            else:
-                self._bind_result(f, self._reduced(f, name, f"{name}_at"))
-
-    def _accumulate_online(self, f: Fold, most: str, total: str) -> None:
-        """The greatest element of every lane so far, and the sum of the exponentials of what is less by how much."""
-        value, part = self.fresh(), self.fresh()
-        self.line(f"{value} = {self._folded(f)}")
-        power = self.function(Op.EXP2, DType.F32)
-        self.line(f"{part} = {power}(tl.abs({value} - {most}) * {-LOG2E!r})")
-        self.line(
-            f"{total} = tl.where({value} > {most}, tl.fma({total}, {part}, 1.0), {total} + {part})"
-        )
-        self.line(f"{most} = {self.helper('_max')}({most}, {value})")
-
-    def _bind_online(self, f: Fold, most: str, sum_: Fold, total: str) -> None:
-        greatest, whole = self.fresh(), self.fresh()
-        self.line(f"{greatest} = {self._reduced(f, most, '')}")
-        lanes = f"{total} * tl.exp({most} - {greatest})"
-        self.line(f"{whole} = {self._reduced(sum_, lanes, '')}")
-        # No element was greater than -inf.
-        self._bind_result(f, f'tl.where({whole} == 0.0, -float("inf"), {greatest})')
-        self._bind_result(sum_, f'tl.where({whole} == 0.0, float("nan"), {whole})')
-
-    def _accumulate(self, f: Fold, name: str) -> None:
-        value = self._folded(f)
-        if f.kind in ("argmax", "argmin"):
-            combine = self.helper(f"_{f.kind}")
-            place = self._place(f)
-            self.line(f"{name}, {name}_at = {combine}({name}, {name}_at, {value}, {place})")
-            return
-        combine = COMBINE[f.kind]
-        if f.kind in ("max", "min") and f.value.dtype is DType.BOOL:
-            combine = "|" if f.kind == "max" else "&"
-        if combine.startswith("_"):
-            if f.value.dtype.is_float:
-                self.line(f"{name} = {self.helper(combine)}({name}, {value})")
-            else:
-                self.line(f"{name} = tl.{f.kind}imum({name}, {value})")
-        else:
-            self.line(f"{name} = ({name} {combine} {value}).to({TYPES[f.value.dtype]})")
-
-    def _fold_at_once(self, f: Fold) -> None:
-        if f.scan:
-            return self._bind_result(f, self._scanned(f))
-        place = self._place(f) if f.kind in ("argmax", "argmin") else ""
-        self._bind_result(f, self._reduced(f, self._folded(f), place))
-
-    def _scanned(self, f: Fold) -> str:
-        inner = self.launch.inner
-        assert inner is not None and self.launch.persistent
-        if inner.block == 1:
-            return self._folded(f)
-        combine = self.helper(SCANS[f.kind])
-        return f"tl.associative_scan({self._folded(f)}, {self.tile.index(inner)}, {combine})"
-
-    def _folded(self, f: Fold) -> str:
-        """The value to fold, spread over the tile, with nothing behind its end."""
-        value = self.typed(f.value)
-        nothing = literal(identity(f.kind, f.value.dtype), f.value.dtype)
-        inner = self.launch.inner
-        assert inner is not None
-        mask = self.masks.get(inner.name)
-        if self.dims_of(f.value) != frozenset(d.name for d in self.tile):
-            zero = f"tl.zeros({self.shape()}, tl.int1)"
-            value = f"tl.where({zero}, {nothing}, {value})"
-        if mask is not None:
-            value = f"tl.where({mask}, {value}, {nothing})"
-        return value
-
-    def _place(self, f: Fold) -> str:
-        """The position that argmax counts, spread over the tile."""
-        dtype = count_dtype(size(f.positions))
-        place = self.operand(linear(map(axis, f.positions), row_major(f.positions)), dtype)
-        return f"{place} + tl.zeros({self.shape()}, {TYPES[dtype]})"
-
-    def _reduced(self, f: Fold, value: str, place: str) -> str:
-        inner = self.launch.inner
-        assert inner is not None
-        dtype = f.value.dtype
-        if inner.block == 1:
-            return place if f.kind in ("argmax", "argmin") else value
-        at = self.tile.index(inner)
-        if f.kind in ("argmax", "argmin"):
-            name = self.fresh()
-            combine = self.helper(f"_{f.kind}")
-            self.line(f"_, {name} = tl.reduce(({value}, {place}), {at}, {combine})")
-            text = name
-        elif f.kind in ("any", "all") or dtype is DType.BOOL:
-            most = f.kind in ("any", "max", "sum")
-            text = f"(tl.{'max' if most else 'min'}(({value}).to(tl.int32), {at}) != 0)"
-        elif f.kind == "sum":
-            text = f"tl.sum({value}, {at})"
-        elif f.kind == "prod" or dtype.is_float:
-            combine = self.helper(SCANS[f.kind])
-            text = f"tl.reduce({value}, {at}, {combine})"
-        else:
-            text = f"tl.{f.kind}({value}, {at})"
-        return f"{text}[:, None]" if len(self.tile) == 2 else text
-
-    def _bind_result(self, f: Fold, text: str) -> None:
-        name = self.fresh("f")
-        self.line(f"{name} = ({text}).to({TYPES[f.result.dtype]})", self.top)
-        self.top.names[f.result] = Value(name, f.result.dtype)
 
     def shape(self) -> str:
         return "(" + "".join(f"{d.block}, " for d in self.tile).rstrip() + ")"

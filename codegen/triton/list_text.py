@@ -13,9 +13,10 @@ from collections.abc import Sequence
 
 from frameloom.codegen.schedule.tile_gpu import Dimension, Launch
 from frameloom.codegen.triton.chip import Chip
-from frameloom.codegen.triton.function import HEAD, Value, Writer, number_text
+from frameloom.codegen.triton.function import HEAD, Writer, number_text
 from frameloom.codegen.triton.launch import LaunchSource, ListEntry
 from frameloom.codegen.triton.ops import HELPERS, TYPES
+from frameloom.codegen.triton.scope import Value
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node, load
 from frameloom.ir.ops import Op

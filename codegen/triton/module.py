@@ -25,7 +25,8 @@ from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel, Kind
 from frameloom.ir.substitute import topological
-from frameloom.ir.symbolic.expr import Size, divides
+from frameloom.ir.symbolic.compare import divides
+from frameloom.ir.symbolic.expr import Size
 
 APART = "\n# ---\n"  # between bodies
 ALIGNMENT = 16  # of pointers, and of sizes that are multiples of it

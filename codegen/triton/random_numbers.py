@@ -21,7 +21,8 @@ from frameloom.ir.philox import WORDS
 from frameloom.ir.substitute import substitute
 
 if TYPE_CHECKING:
-    from frameloom.codegen.triton.function import Scope, Writer
+    from frameloom.codegen.triton.function import Writer
+    from frameloom.codegen.triton.scope import Scope
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ goes into the same few tables.)
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,7 +18,7 @@ import torch
 
 from frameloom.ir import node as ir
 from frameloom.ir.dtype import DType
-from frameloom.ir.library import CALLS, DRAW, OUT_FORMS, READ
+from frameloom.ir.library import CALLS, OUT_FORMS, READ
 from frameloom.ir.lower import lazy
 from frameloom.ir.lower.geometry import (
     COPIES,
@@ -29,39 +28,28 @@ from frameloom.ir.lower.geometry import (
     base_of,
     devices_of,
     flatten,
-    is_only_stored,
     is_tensor,
     is_view,
     late_sizes_in,
     origin,
-    result_of,
-    scatter_of,
     sizes_in,
-    store_of,
     torch_dtype_of,
     used_results,
     view_of,
 )
-from frameloom.ir.lower.graph_passes.in_place import in_place
 from frameloom.ir.lower.graph_passes.repeats import Repeats, Unfit
 from frameloom.ir.lower.layout import channels_last, onednn
 from frameloom.ir.lower.layout.convolution import convolution
 from frameloom.ir.lower.layout.convolution_backward import convolution_backward
 from frameloom.ir.lower.layout.onednn import OneDnn
 from frameloom.ir.lower.layout.relayout import as_returned, as_seen, is_relaid
+from frameloom.ir.lower.loops import loops
 from frameloom.ir.lower.numbers import Numbers, Scalar
 from frameloom.ir.lower.outputs import NotATensor, returned, write_back, write_beside
 from frameloom.ir.lower.table import (
-    IF_EMPTY,
     TABLE,
-    TAKES_NUMBERS,
-    TAKES_SIZES,
-    Call,
     Decline,
-    Draw,
     Ref,
-    Result,
-    Scattered,
     read,
 )
 from frameloom.ir.node import Node
@@ -84,11 +72,12 @@ from frameloom.ir.program import (
     is_cuda,
 )
 from frameloom.ir.substitute import fold, loads
-from frameloom.ir.symbolic.expr import Size, late_in, number, require
+from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.compare import require
+from frameloom.ir.symbolic.expr import Size, number
 
 ASSERTION = "aten._assert_async.msg"
 NOTHING = OneDnn()
-NO_RESULT = Result((0,), (1,), DType.F32, torch.float32)
 
 
 def lower(
@@ -294,7 +283,7 @@ class Lowering:
         found = TABLE.get(name)
         if found is not None:
             try:
-                return self.loops(node, name, found, arguments)
+                return loops(self, node, name, found, arguments)
             except Decline:
                 if node in self.repeats.items:
                     raise Unfit from None
@@ -322,117 +311,6 @@ class Lowering:
                 return refs if several else refs[0]
             base = as_seen(self, node.args[0])
         return [self.ref(base.buffer, v) for v in val] if several else self.ref(base.buffer, val)
-
-    def loops(self, node: torch.fx.Node, name: str, function: Any, arguments: list[Any]) -> Any:
-        val: Any = node.meta.get("val")
-        several = isinstance(val, (list, tuple))
-        metas = list(val) if several else [val]
-        for k in self.repeats.items.get(node, ()):
-            metas[k] = None
-        # A derivative has no result for what needs no gradient.
-        results = tuple(NO_RESULT if v is None else result_of(v) for v in metas)
-        devices = {str(v.device) for v in metas if v is not None}
-        if len(devices) != 1:
-            raise Decline
-        (device,) = devices
-        if self.on_gpu and not is_cuda(device):
-            raise Decline  # on the CPU beside a GPU: a few numbers, not worth a compiler's run
-        names = tuple(a.name for a in node.target._schema.arguments)  # type: ignore[union-attr]
-        given = [self.argument(a) for a in arguments]
-        given = [self.in_loops(a) for a in given]
-        if name not in TAKES_NUMBERS and any(isinstance(a, Scalar) for a in flatten(given)):
-            raise Decline
-        if name not in TAKES_NUMBERS | TAKES_SIZES and any(
-            isinstance(a, Size) and "number" in str(at.type)
-            for at, a in zip(node.target._schema.arguments, given, strict=True)  # type: ignore[union-attr]
-        ):
-            raise Decline  # a size in the place of a number, where the lowering may count on knowing it
-        if any(ref.buffer.device != device for ref in flatten(given) if isinstance(ref, Ref)):
-            raise Decline  # a number in the CPU's memory is given to the GPU by the library call
-        if self.relays:
-            metas = [
-                v
-                if v is None or (node, k) in self.visible
-                else channels_last.layout(v, flatten(given))
-                for k, v in enumerate(metas)
-            ]
-        call = Call(
-            name, names, results, node=node.name, device=device,
-            generator_of=self.generator_of, source=node.meta.get("source"),
-            is_only_stored=partial(is_only_stored, node),
-            is_used=lambda k: k in used_results(node),
-        )  # fmt: skip
-        empty = all(0 in r.shape for r in results) and IF_EMPTY[name] != "ask"
-        if empty and IF_EMPTY[name] == "library" and any(0 not in r.shape for r in flatten(given) if isinstance(r, Ref)):  # fmt: skip
-            raise Decline
-        values: Any = [None] * len(metas)
-        if not empty:
-            with self.sizes_unknown():
-                values = function(call, *given)
-        if isinstance(values, Scattered) and (found := in_place(self, node, values)) is not None:
-            self.checks(call, node)
-            kernels = [self.kernel(name, s, node) for s in found.stores]
-            if not found.at_once:
-                self.late[node] = kernels
-                return None
-            self.steps += kernels
-            self.wrote_early = True
-            self.written.add(found.into.buffer)
-            return found.into
-        refs: list[Ref | None] = []
-        steps = []
-        for k, (v, value) in enumerate(
-            zip(metas, values if several or empty else [values], strict=True)
-        ):
-            if v is None:
-                refs.append(None)
-                continue
-            own_name = f"{node.name}_{k}" if several else node.name
-            kind = Kind.OUTPUT if (node, k) in self.returned else Kind.TEMP
-            buffer = self.buffer(own_name, v, kind)
-            ref = self.ref(buffer, v)
-            refs.append(ref)
-            if value is not None and 0 not in buffer.shape:
-                steps += self.stored(ref, value, name, node)
-        for made, value in reversed(call.made):
-            self.base_offset[made.buffer] = 0
-            steps = [*self.stored(made, value, name, node), *steps]
-        self.steps += [*(self.draw(d, node) for d in call.draws), *steps]
-        self.checks(call, node)
-        return refs if several else refs[0]
-
-    @contextmanager
-    def sizes_unknown(self) -> Iterator[None]:
-        """A lowering that would have to know a size that varies declines."""
-        if self.facts is None:
-            yield
-            return
-        self.facts.refusing = Decline
-        try:
-            yield
-        finally:
-            self.facts.refusing = None
-
-    def checks(self, call: Call, node: torch.fx.Node) -> None:
-        for k, (bad, exception, message) in enumerate(call.checks):
-            self.check(f"{node.name}_check{k}", bad, exception, message, node)
-
-    def stored(self, into: Ref, value: Any, name: str, node: torch.fx.Node) -> list[Kernel]:
-        """The kernels that make `into` what a lowering says."""
-        if not isinstance(value, Scattered):
-            return [self.kernel(name, store_of(into, value), node)]
-        stores = [store_of(into, value.initial), *(scatter_of(into, u) for u in value.updates)]
-        return [self.kernel(name, s, node) for s in stores]
-
-    def draw(self, draw: Draw, node: torch.fx.Node) -> Extern:
-        view = None
-        if draw.aligned is not None:
-            found = [b for b in self.inputs if b.name == draw.aligned]
-            if not found:
-                raise Decline  # nothing tells how its memory is aligned
-            view = View(found[0], found[0].shape, found[0].strides)
-        args = (draw.device, draw.increment, view)
-        return Extern(DRAW, args, (), draw.numbers, origin(node))
 
     def kernel(self, target: str, store: Store, node: torch.fx.Node) -> Kernel:
         """A kernel of one store, named after the op."""
@@ -477,11 +355,6 @@ class Lowering:
         if isinstance(value, complex):
             raise Decline
         return value
-
-    def in_loops(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return [self.in_loops(v) for v in value]
-        return self.numbers.in_loops(value) if isinstance(value, Scalar) else value
 
     def library_call(self, node: torch.fx.Node, name: str) -> Any:
         val = node.meta.get("val")

@@ -17,7 +17,8 @@ from frameloom.ir.program import Buffer, Kind, Scatter, Store, View
 from frameloom.ir.scatter import guard
 from frameloom.ir.strides import overlaps
 from frameloom.ir.substitute import space
-from frameloom.ir.symbolic.expr import Size, late_in, number
+from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.expr import Size, number
 
 # Views whose schema does not say so, and ops whose schema says "may be a view" but that copy when they are recorded.
 VIEWS = frozenset({"aten._unsafe_view.default"})

@@ -23,7 +23,8 @@ from frameloom.ir.ops import Op
 from frameloom.ir.philox import Generator, Source, Stream
 from frameloom.ir.program import Buffer, Kind
 from frameloom.ir.substitute import space
-from frameloom.ir.symbolic.expr import Int, Size, hint_of, late_in
+from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.expr import Int, Size, hint_of
 
 Lowering = Callable[..., Any]
 Function = TypeVar("Function", bound=Callable[..., Any])

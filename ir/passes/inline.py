@@ -18,7 +18,8 @@ from frameloom.ir.node import Axis, Node, const
 from frameloom.ir.ops import EXPENSIVE, LEAVES, Op
 from frameloom.ir.program import Buffer, Store, is_cuda
 from frameloom.ir.substitute import loads, masked, select, substitute, topological, transform
-from frameloom.ir.symbolic.expr import hint_of, surely_positive
+from frameloom.ir.symbolic.compare import surely_positive
+from frameloom.ir.symbolic.expr import hint_of
 
 CHEAP_OPS = 24  # more arithmetic than this is not repeated where that can be avoided
 FEW_OPS = 4  # so little that repeating it costs less than a load

@@ -26,7 +26,9 @@ from frameloom.ir.program import (
     is_cuda,
 )
 from frameloom.ir.substitute import loads
-from frameloom.ir.symbolic.expr import Int, Size, hint_of, largest, late_in, same
+from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.compare import same
+from frameloom.ir.symbolic.expr import Int, Size, hint_of, largest
 
 ALIGNMENT = 64
 SMALL = 4096  # bytes

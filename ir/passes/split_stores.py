@@ -16,7 +16,8 @@ from frameloom.ir.node import Axis, Node, axis
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Store
 from frameloom.ir.substitute import loads, substitute, topological
-from frameloom.ir.symbolic.expr import Int, at_most, hint_of
+from frameloom.ir.symbolic.compare import at_most
+from frameloom.ir.symbolic.expr import Int, hint_of
 
 SHORTEST = 8  # elements of a piece
 MOST = 4  # pieces of a store

@@ -13,7 +13,8 @@ from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Extern, Kernel, Step, View
 from frameloom.ir.substitute import topological
-from frameloom.ir.symbolic.expr import Int, Size, Symbol, late_in, lone_symbol
+from frameloom.ir.symbolic.atoms import late_in, lone_symbol
+from frameloom.ir.symbolic.expr import Int, Size, Symbol
 
 _DEFINED: weakref.WeakKeyDictionary[Symbol, Buffer] = weakref.WeakKeyDictionary()
 

@@ -1,6 +1,6 @@
 """Finds conditions on sizes that are noted inside an `assert`: under `python -O` nobody would ask, and the code would lack the guard.
 
-Asked for each condition with FRAMELOOM_VERIFY=1.  Code that has to compare sizes to be sure of something uses `size.require`.
+Asked for each condition with FRAMELOOM_VERIFY=1.  Code that has to compare sizes to be sure of something uses `compare.require`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,7 @@ from functools import cache
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-OF_SIZES = frozenset(
-    str(FOLDER / f"{name}.py")
-    for name in ("asserted", "exact_division", "expr", "ranges", "shape_env", "symint")
-)
+OF_SIZES = frozenset(map(str, FOLDER.glob("*.py")))  # what computes with sizes
 PACKAGES = ("capture", "codegen", "ir", "jit", "runtime")
 
 

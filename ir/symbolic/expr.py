@@ -19,13 +19,14 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 if TYPE_CHECKING:
-    from frameloom.ir.symbolic.shape_env import Facts
+    from frameloom.ir.symbolic.equalities import Equalities
+    from frameloom.ir.symbolic.shape_env import ShapeEnv
 
 Int = Any  # int | Size: a number of either kind
 Monomial = tuple["Atom", ...]  # a product, sorted
@@ -36,7 +37,7 @@ class Atom:
 
     __slots__ = ("facts", "hint", "name")
 
-    def __init__(self, facts: Facts, name: str, hint: int) -> None:
+    def __init__(self, facts: ShapeEnv, name: str, hint: int) -> None:
         self.facts = facts
         self.name = name
         self.hint = hint
@@ -53,7 +54,9 @@ class Symbol(Atom):
 
     __slots__ = ("__weakref__", "late", "source")
 
-    def __init__(self, facts: Facts, name: str, hint: int, source: Any, late: bool = False) -> None:
+    def __init__(
+        self, facts: ShapeEnv, name: str, hint: int, source: Any, late: bool = False
+    ) -> None:
         super().__init__(facts, name, hint)
         self.source = source
         self.late = late
@@ -62,7 +65,7 @@ class Symbol(Atom):
 class Apply(Atom):
     __slots__ = ("args", "op")
 
-    def __init__(self, facts: Facts, op: str, args: tuple[Int, Int]) -> None:
+    def __init__(self, facts: ShapeEnv, op: str, args: tuple[Int, Int]) -> None:
         super().__init__(facts, f"{op}({args[0]!r}, {args[1]!r})", MEANING[op](*map(hint_of, args)))
         self.op = op
         self.args = args
@@ -112,9 +115,9 @@ def size_called(name: str) -> Size:
 
 
 class Size(torch.SymInt):
-    """See the top of the file.  Made by arithmetic and by `Facts.symbol`."""
+    """See the top of the file.  Made by arithmetic and by `ShapeEnv.symbol`."""
 
-    facts: Facts
+    facts: ShapeEnv
     terms: tuple[tuple[Monomial, int], ...]
     hint: int
     number: int  # its name in the text of programs is made of it
@@ -269,51 +272,6 @@ class Size(torch.SymInt):
         return self
 
 
-def same(a: Int, b: Int) -> bool:
-    """Whether they are surely equal."""
-    if isinstance(a, Size) or isinstance(b, Size):
-        facts = a.facts if isinstance(a, Size) else b.facts
-        return facts.surely_zero(a - b)
-    return bool(a == b)
-
-
-def surely_positive(n: Int) -> bool:
-    return n.facts.surely_positive(n) if isinstance(n, Size) else n > 0
-
-
-def less(a: Int, b: Int) -> bool:
-    """Whether `a < b` for sure."""
-    return surely_positive(b - a)
-
-
-def at_most(a: Int, b: Int) -> bool:
-    """Whether `a <= b` for sure."""
-    return surely_positive(b - a + 1)
-
-
-def equal(a: Int, b: Int) -> bool:
-    """Whether they are, where nothing else is allowed: of late sizes it is believed, and checked."""
-    n = a - b
-    return n.facts.expect_0(n) if late_in(n) else bool(n == 0)
-
-
-def fits(a: Int, b: Int) -> bool:
-    """Whether `a <= b`, as it is as a rule: of late sizes it is believed, and checked."""
-    n = b - a
-    return n.facts.expect_at_least_0(n) if late_in(n) else bool(n >= 0)
-
-
-def require(holds: bool, what: str) -> None:
-    """An assertion about sizes.  To compare them can make a condition of the code, which no `assert` may: `python -O` leaves those out."""
-    if not holds:
-        raise AssertionError(what)
-
-
-def divides(a: Int, n: Int) -> bool:
-    """Whether `n` is a multiple of `a` for sure."""
-    return same(n % a, 0)
-
-
 INTS = (int, Size)
 
 
@@ -334,7 +292,7 @@ def constant(n: int) -> dict[Monomial, int]:
     return {(): int(n)} if n else {}
 
 
-def linear(facts: Facts, parts: tuple[tuple[Int, int], ...]) -> Int:
+def linear(facts: Equalities, parts: tuple[tuple[Int, int], ...]) -> Int:
     """The sum of `factor * number`."""
     found = facts.computed.get(parts)
     if found is None:
@@ -346,7 +304,7 @@ def linear(facts: Facts, parts: tuple[tuple[Int, int], ...]) -> Int:
     return found
 
 
-def product(facts: Facts, a: Int, b: Int) -> Int:
+def product(facts: Equalities, a: Int, b: Int) -> Int:
     found = facts.computed.get((a, b))
     if found is None:
         total: dict[Monomial, int] = {}
@@ -358,130 +316,10 @@ def product(facts: Facts, a: Int, b: Int) -> Int:
     return found
 
 
-def atoms_of(n: Int) -> Iterator[Atom]:
-    """Every symbol in it, those inside divisions included."""
-    if isinstance(n, Size):
-        for monomial, _ in n.terms:
-            for atom in monomial:
-                yield from atoms_inside(atom)
-
-
-def not_1_in(n: Int) -> set[Atom]:
-    """Its symbols that are not 1 in the captured call, as far as that is known; without strides, of which one alone may decide how a tensor lies."""
-    return {
-        a
-        for a in atoms_of(n)
-        if (a.hint != 1 or (isinstance(a, Symbol) and a.late)) and not is_given_stride(a)
-    }
-
-
-def is_given_stride(atom: Atom) -> bool:
-    """Whether it is a stride of a tensor that the program is given, and not made of sizes."""
-    return getattr(getattr(atom, "source", None), "kind", None) == "stride"
-
-
-def late_in(n: Int) -> list[Symbol]:
-    """Its symbols that are known only behind an op of the graph."""
-    return [a for a in dict.fromkeys(atoms_of(n)) if isinstance(a, Symbol) and a.late]
-
-
-def lone_symbol(size: Size) -> Symbol | None:
-    """The symbol that it is."""
-    if len(size.terms) != 1:
-        return None
-    ((monomial, factor),) = size.terms
-    one = len(monomial) == 1 and factor == 1 and isinstance(monomial[0], Symbol)
-    return monomial[0] if one else None  # type: ignore[return-value]
-
-
-def lone_apply(n: Int, op: str) -> Apply | None:
-    """The division, maximum or minimum of which it is a multiple."""
-    if not isinstance(n, Size) or len(n.terms) != 1 or len(n.terms[0][0]) != 1:
-        return None
-    atom = n.terms[0][0][0]
-    return atom if isinstance(atom, Apply) and atom.op == op else None
-
-
-def atoms_inside(atom: Atom) -> Iterator[Atom]:
-    if isinstance(atom, Apply):
-        for a in atom.args:
-            yield from atoms_of(a)
-    else:
-        yield atom
-
-
-def inner_applies(n: Int) -> Iterator[Apply]:
-    """The divisions and extremes inside of others."""
-    outer = [a for monomial, _ in n.terms for a in monomial] if isinstance(n, Size) else ()
-    for operand in (x for a in outer if isinstance(a, Apply) for x in a.args):
-        if isinstance(operand, Size):
-            yield from (a for m, _ in operand.terms for a in m if isinstance(a, Apply))
-            yield from inner_applies(operand)
-
-
-def with_atoms(n: Size, replaced: Callable[[Atom], Int]) -> Int:
-    """With others in the place of its outermost factors."""
-    total: Int = 0
-    for monomial, factor in n.terms:
-        part: Int = factor
-        for atom in monomial:
-            part = part * replaced(atom)
-        total = total + part
-    return total
-
-
-def substitute(facts: Facts, n: Int, known: Callable[[Symbol], Int]) -> Int:
-    """With other values for its symbols."""
-    if not isinstance(n, Size):
-        return n
-    total: Int = 0
-    for monomial, factor in n.terms:
-        part: Int = factor
-        for atom in monomial:
-            part = part * _replaced(facts, atom, known)
-        total = total + part
-    return total
-
-
-def _replaced(facts: Facts, atom: Atom, known: Callable[[Symbol], Int]) -> Int:
-    if isinstance(atom, Symbol):
-        return known(atom)
-    assert isinstance(atom, Apply)
-    return facts.with_numbers(applied(facts, atom, known))
-
-
-def applied(facts: Facts, atom: Apply, known: Callable[[Symbol], Int]) -> Int:
-    """What it makes of what its operands are then."""
-    a, b = (substitute(facts, x, known) for x in atom.args)
-    if a is atom.args[0] and b is atom.args[1]:
-        return facts.make({(atom,): 1})
-    if not isinstance(a, Size) and not isinstance(b, Size):
-        return MEANING[atom.op](a, b)
-    if atom.op in ("max", "min"):
-        return facts.extreme(atom.op, a, b)
-    return divide(facts, a, b)[atom.op == "mod"]
-
-
-def evaluated(n: Int, value: Callable[[Symbol], int]) -> int:
-    """What it is where the symbols have these values."""
-    if not isinstance(n, Size):
-        return int(n)
-    total = 0
-    for monomial, factor in n.terms:
-        for atom in monomial:
-            if isinstance(atom, Apply):
-                factor *= MEANING[atom.op](*(evaluated(a, value) for a in atom.args))
-            else:
-                assert isinstance(atom, Symbol)
-                factor *= value(atom)
-        total += factor
-    return total
-
-
 # --- division
 
 
-def divide(facts: Facts, a: Int, b: Int) -> tuple[Int, Int]:
+def divide(facts: Equalities, a: Int, b: Int) -> tuple[Int, Int]:
     """Quotient, rounded to minus infinity, and remainder."""
     a, b = facts.resolved(a), facts.resolved(b)
     if not isinstance(a, Size) and not isinstance(b, Size):
@@ -491,7 +329,7 @@ def divide(facts: Facts, a: Int, b: Int) -> tuple[Int, Int]:
     return facts.as_known(_divide, a, b)  # type: ignore[no-any-return]
 
 
-def _divide(facts: Facts, a: Int, b: Int) -> tuple[Int, Int]:
+def _divide(facts: Equalities, a: Int, b: Int) -> tuple[Int, Int]:
     shared = _shared(facts, a, b)
     if (isinstance(shared, Size) or shared > 1) and facts.surely_positive(shared):
         whole, rest = divide(facts, *(_whole(facts, n, shared)[0] for n in (a, b)))
@@ -507,7 +345,7 @@ def _divide(facts: Facts, a: Int, b: Int) -> tuple[Int, Int]:
     return whole + quotient, facts.apply("mod", rest, b)
 
 
-def _whole(facts: Facts, a: Int, b: Int) -> tuple[Int, Int]:
+def _whole(facts: Equalities, a: Int, b: Int) -> tuple[Int, Int]:
     """`a == whole * b + rest`, as far as the forms tell."""
     whole: dict[Monomial, int] = {}
     rest: dict[Monomial, int] = {}
@@ -567,7 +405,7 @@ def gcd(a: Int, b: Int) -> Int:
     return _shared(facts, a, b)
 
 
-def _shared(facts: Facts, a: Int, b: Int) -> Int:
+def _shared(facts: Equalities, a: Int, b: Int) -> Int:
     """The product of the factors that all parts of the two sums have."""
     monomials = [*terms_of(a).items(), *terms_of(b).items()]
     if not terms_of(a) or not terms_of(b):
@@ -589,7 +427,7 @@ def shared_atoms(monomials: Sequence[Monomial]) -> list[Atom]:
     return common
 
 
-def facts_among(*numbers: Int) -> Facts | None:
+def facts_among(*numbers: Int) -> ShapeEnv | None:
     """What is known of those that vary; None where none does."""
     return next((n.facts for n in numbers if isinstance(n, Size)), None)
 
@@ -606,27 +444,3 @@ def smallest(a: Int, *more: Int) -> Int:
         facts = facts_among(a, b)
         a = min(a, b) if facts is None else facts.extreme("min", a, b)
     return a
-
-
-# --- slices
-
-MANY = 1 << 62  # ends beyond are "to the end"
-
-
-def bounds(start: Int | None, end: Int | None, n: Int) -> tuple[Int, Int]:
-    """Where `start:end` of `n` elements begins and ends."""
-    first = _clamped(0 if start is None else start, 0, n)
-    if end is None or (isinstance(end, int) and end > MANY):
-        return first, n
-    last = _clamped(end, first, n)
-    return first, first if at_most(last, first) else last
-
-
-def _clamped(position: Int, low: Int, high: Int) -> Int:
-    if not fits(0, position) if late_in(position) else position < 0:
-        position = position + high
-    if late_in(position) and fits(low, position) and fits(position, high):
-        return position
-    if isinstance(position, Size) and isinstance(high, int) and position <= high:
-        return largest(position, low)  # as a rule: a condition is simpler than a minimum
-    return smallest(largest(position, low), high)

@@ -24,7 +24,8 @@ from frameloom.ir.program import (
     View,
 )
 from frameloom.ir.substitute import topological
-from frameloom.ir.symbolic.expr import Int, Size, Symbol, evaluated, hint_of, lone_symbol
+from frameloom.ir.symbolic.atoms import evaluated, lone_symbol
+from frameloom.ir.symbolic.expr import Int, Size, Symbol, hint_of
 
 
 class Unknown(Exception):

@@ -13,26 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frameloom.ir.symbolic.atoms import atoms_of, is_given_stride, late_in, with_atoms
+from frameloom.ir.symbolic.compare import MANY, equal, fits
 from frameloom.ir.symbolic.expr import (
-    MANY,
     Apply,
     Atom,
     Int,
     Size,
-    atoms_of,
-    equal,
     facts_among,
-    fits,
     hint_of,
-    is_given_stride,
     largest,
-    late_in,
     smallest,
-    with_atoms,
 )
 
 if TYPE_CHECKING:
-    from frameloom.ir.symbolic.shape_env import Facts
+    from frameloom.ir.symbolic.shape_env import ShapeEnv
 
 ARITHMETIC: dict[str, Callable[..., Int]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "int_floordiv": operator.floordiv,
@@ -57,7 +52,7 @@ EXPECTED: dict[Any, Callable[[Int, Int], bool]] = {
 class Node:
     """What all three kinds answer alike."""
 
-    facts: Facts
+    facts: ShapeEnv
 
     def is_int(self) -> bool:
         return False
@@ -97,7 +92,7 @@ class Node:
 class SizeNode(Node):
     """Of `size`, a Size or an int."""
 
-    def __init__(self, facts: Facts, size: Int) -> None:
+    def __init__(self, facts: ShapeEnv, size: Int) -> None:
         self.facts = facts
         self._size = size
 
@@ -175,7 +170,7 @@ class SizeNode(Node):
 class FloatNode(Node):
     """A float made of sizes that it had to know for that."""
 
-    def __init__(self, facts: Facts, value: float) -> None:
+    def __init__(self, facts: ShapeEnv, value: float) -> None:
         self.facts = facts
         self.value = value
 
@@ -207,7 +202,7 @@ class FloatNode(Node):
 class TruthNode(Node):
     """Of `fn(*operands)`: sizes that are compared, or truths."""
 
-    def __init__(self, facts: Facts, fn: Callable[..., bool], operands: tuple[Any, ...]) -> None:
+    def __init__(self, facts: ShapeEnv, fn: Callable[..., bool], operands: tuple[Any, ...]) -> None:
         self.facts = facts
         self.fn = fn
         self.operands = operands

@@ -19,8 +19,9 @@ from frameloom.capture.autograd.prune import Partial
 from frameloom.capture.recording.captured_graph import Backward
 from frameloom.capture.symbolic.saved_sizes import at_sizes
 from frameloom.capture.tensors.sized import strides_of
-from frameloom.ir.symbolic.expr import Size, Symbol, same
-from frameloom.ir.symbolic.shape_env import Conditions
+from frameloom.ir.symbolic.compare import same
+from frameloom.ir.symbolic.conditions import Conditions
+from frameloom.ir.symbolic.expr import Size, Symbol
 
 if TYPE_CHECKING:
     from frameloom.autograd.gradients import Gradients

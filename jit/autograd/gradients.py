@@ -34,8 +34,8 @@ from frameloom.capture.symbolic.saved_sizes import at_sizes, symbols_in
 from frameloom.capture.tensors.schema import may_raise
 from frameloom.config import config
 from frameloom.debug import notice
+from frameloom.ir.symbolic.conditions import Conditions
 from frameloom.ir.symbolic.expr import Symbol
-from frameloom.ir.symbolic.shape_env import Conditions
 
 NONE: frozenset[int] = frozenset()
 STRIDED = torch.strided

@@ -39,7 +39,8 @@ from frameloom.ir.program import (
     View,
     is_cuda,
 )
-from frameloom.ir.symbolic.expr import Int, Size, Symbol, hint_of, late_in
+from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.expr import Int, Size, Symbol, hint_of
 from frameloom.restart import Restart, start_anew
 from frameloom.runtime import _runtime
 from frameloom.runtime.build.launch import load

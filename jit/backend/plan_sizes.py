@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from frameloom.ir.symbolic.expr import Apply, Atom, Int, Size, Symbol, late_in
+from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.expr import Apply, Atom, Int, Size, Symbol
 from frameloom.runtime.spec import SizeCall, SizeRef
 
 

@@ -8,7 +8,7 @@ import torch
 from frameloom.capture.shapes.device_layouts import LAYOUTS
 from frameloom.capture.shapes.registry import infer
 from frameloom.capture.tensors.sized import dense_strides, empty_strided
-from frameloom.ir.symbolic.shape_env import Facts
+from frameloom.ir.symbolic.shape_env import ShapeEnv
 from frameloom.ir.symbolic.symint import SizeNode
 
 aten = torch.ops.aten
@@ -49,7 +49,7 @@ def test_batch_norm(dtype, own, shape, last):
 
 @pytest.mark.parametrize("order", itertools.permutations(range(4)))
 def test_attention_on_a_gpu_lies_as_the_query(order):
-    facts = Facts(lambda size: SizeNode(size.facts, size))
+    facts = ShapeEnv(lambda size: SizeNode(size.facts, size))
     sizes = [facts.symbol(4, None), 3, facts.symbol(5, None), 16]
     strides = dense_strides(sizes, order)
     query = empty_strided(sizes, strides, torch.float32)

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from frameloom.capture.symbolic.size_guards import ADD, CONST, IS_0, LEAVES, OPS, condition
-from frameloom.ir.symbolic.shape_env import Facts
+from frameloom.ir.symbolic.shape_env import ShapeEnv
 from tests.capture.test_guards import Guard
 
 
 def symbols(*names):
-    facts = Facts()
+    facts = ShapeEnv()
     return [facts.symbol(8, SimpleNamespace(text=lambda n=n: n)) for n in names]
 
 

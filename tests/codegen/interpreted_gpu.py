@@ -23,7 +23,8 @@ from frameloom.ir.numbers import MEANING
 from frameloom.ir.passes.memory import buffers_of
 from frameloom.ir.passes.templates import kernels_of
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, KernelList, Kind, View
-from frameloom.ir.symbolic.expr import Size, atoms_of, evaluated
+from frameloom.ir.symbolic.atoms import atoms_of, evaluated
+from frameloom.ir.symbolic.expr import Size
 from frameloom.runtime.build import triton_compiler as triton_build
 from tests.codegen.triton_kernels import load
 

@@ -13,7 +13,7 @@ import frameloom
 from frameloom import jit, pipeline
 from frameloom.codegen.sizes import narrow
 from frameloom.ir.symbolic.expr import Size
-from frameloom.ir.symbolic.shape_env import Facts
+from frameloom.ir.symbolic.shape_env import ShapeEnv
 from tests.codegen.interpreted_gpu import on_a_gpu
 from tests.jit.test_dynamic import Decoder
 
@@ -140,7 +140,7 @@ def test_what_is_known_of_a_size_is_said():
 
 
 def test_room_in_32_bits_is_a_condition_where_there_is():
-    facts = Facts()
+    facts = ShapeEnv()
     facts.relaxed = True
     a, b = facts.symbol(1000, None), facts.symbol(70000, None)
     assert narrow((0, a * b - 1)) and len(facts.at_least_0) == 1

@@ -8,22 +8,11 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from frameloom.ir.symbolic.expr import (
-    Int,
-    Size,
-    at_most,
-    bounds,
-    divides,
-    evaluated,
-    gcd,
-    largest,
-    less,
-    same,
-    smallest,
-    substitute,
-    surely_positive,
-)
-from frameloom.ir.symbolic.shape_env import Conditions, Facts
+from frameloom.ir.symbolic.atoms import evaluated, substitute
+from frameloom.ir.symbolic.compare import at_most, bounds, divides, less, same, surely_positive
+from frameloom.ir.symbolic.conditions import Conditions
+from frameloom.ir.symbolic.expr import Int, Size, gcd, largest, smallest
+from frameloom.ir.symbolic.shape_env import ShapeEnv
 from tests.exhaustive.spaces import SKIPPED, Space
 
 POOL: dict[str, Callable[[Any, Any], Any]] = {
@@ -62,7 +51,7 @@ class World:
     """Two symbols, and the values that they may have."""
 
     def __init__(self, hints: Any) -> None:
-        self.facts = Facts()
+        self.facts = ShapeEnv()
         self.late = hints == "late"
         self.own: tuple[Int, Int]
         if self.late:
@@ -97,7 +86,7 @@ class World:
         return None
 
 
-def apply(op: str, x: Int, y: Int, facts: Facts) -> Int:
+def apply(op: str, x: Int, y: Int, facts: ShapeEnv) -> Int:
     if op in ("//", "%") and not facts.surely_positive(y):
         raise NoNumber
     return OPS[op][0](x, y)

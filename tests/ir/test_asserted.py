@@ -3,8 +3,8 @@
 import pytest
 
 from frameloom.ir.symbolic import asserted
-from frameloom.ir.symbolic.expr import require
-from frameloom.ir.symbolic.shape_env import Facts
+from frameloom.ir.symbolic.compare import require
+from frameloom.ir.symbolic.shape_env import ShapeEnv
 
 
 def test_lines_of_asserts(tmp_path):
@@ -16,13 +16,13 @@ def test_lines_of_asserts(tmp_path):
 def test_a_condition_in_an_assert_is_refused(monkeypatch):
     """This file is taken for one of ours."""
     monkeypatch.setattr(asserted, "ours", lambda path: path == __file__)
-    size = Facts().symbol(5, None)
+    size = ShapeEnv().symbol(5, None)
     with pytest.raises(AssertionError, match="noted in an assert"):
         assert size <= 7
 
 
 def test_a_condition_that_is_required_is_noted():
-    facts = Facts()
+    facts = ShapeEnv()
     size = facts.symbol(5, None)
     require(size <= 7, "too long")
     assert [str(n) for n in facts.at_least_0] and 7 - size in facts.at_least_0

@@ -6,8 +6,9 @@ from frameloom.ir import index as ix
 from frameloom.ir.node import Axis, axis
 from frameloom.ir.ops import Op
 from frameloom.ir.substitute import compare, select
-from frameloom.ir.symbolic.expr import evaluated
-from frameloom.ir.symbolic.shape_env import Conditions, Facts
+from frameloom.ir.symbolic.atoms import evaluated
+from frameloom.ir.symbolic.conditions import Conditions
+from frameloom.ir.symbolic.shape_env import ShapeEnv
 
 
 def value_at(node, at, value):
@@ -38,7 +39,7 @@ def test_positions_are_right_for_all_sizes_that_the_guards_accept():
         lambda n, m: ((n, m + 1), (m, 1), (2, n * m + n)),
     ]
     for form, *hints in itertools.product(forms, range(2, 6), range(2, 6)):
-        facts = Facts()
+        facts = ShapeEnv()
         symbols = [facts.symbol(h, None) for h in hints]
         layout = form(*symbols)
         axes = [Axis(f"i{k}", extent) for k, (extent, _) in enumerate(layout)]
@@ -61,7 +62,7 @@ def test_positions_are_right_for_all_sizes_that_the_guards_accept():
 
 def test_clamped_positions_lie_inside():
     """Whatever the size: so borders that repeat an edge are known to read nothing else."""
-    facts = Facts()
+    facts = ShapeEnv()
     n = facts.symbol(9, None)
     inner = ix.add(axis(Axis("i", n + 2)), ix.index(-1))
     inner = select(compare(Op.LT, inner, ix.index(0)), ix.index(0), inner)

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from frameloom.ir.dtype import DType
 from frameloom.ir.passes.memory import ALIGNMENT, LARGE, SMALL, plan_memory, size_in_bytes
 from frameloom.ir.program import Buffer, Extern, Kind, Program, View
-from frameloom.ir.symbolic.expr import Size, evaluated
-from frameloom.ir.symbolic.shape_env import Facts
+from frameloom.ir.symbolic.atoms import evaluated
+from frameloom.ir.symbolic.expr import Size
+from frameloom.ir.symbolic.shape_env import ShapeEnv
 
 
 def chain(sizes, uses, device="cpu"):
@@ -55,7 +56,7 @@ def assert_apart(buffers, uses, plan, sizes, value):
 def test_live_buffers_of_sizes_that_vary_do_not_overlap():
     draw = random.Random(0)
     for _ in range(60):
-        facts = Facts()
+        facts = ShapeEnv()
         n = facts.symbol(10, None)
         sizes = [draw.choice([n, n + 7, 2 * n, 40]) for _ in range(8)]
         uses = [[draw.randrange(k) for _ in range(draw.randint(1, 2))] if k else [] for k in range(8)]  # fmt: skip

@@ -7,18 +7,9 @@ import random
 import pytest
 import torch
 
-from frameloom.ir.symbolic.expr import (
-    Apply,
-    Size,
-    Symbol,
-    gcd,
-    hint_of,
-    largest,
-    less,
-    same,
-    smallest,
-)
-from frameloom.ir.symbolic.shape_env import Facts
+from frameloom.ir.symbolic.compare import less, same
+from frameloom.ir.symbolic.expr import Apply, Size, Symbol, gcd, hint_of, largest, smallest
+from frameloom.ir.symbolic.shape_env import ShapeEnv
 from frameloom.ir.symbolic.symint import TruthNode
 
 
@@ -45,7 +36,7 @@ def applied(atom, at):
 def test_random_formulas_agree_with_ints():
     rng = random.Random(0)
     for _ in range(300):
-        facts = Facts()
+        facts = ShapeEnv()
         symbols = [facts.symbol(rng.randint(2, 9), None) for _ in range(3)]
         points = [{f"s{k}": rng.randint(1, 12) for k in range(3)} for _ in range(6)]
         pool = [*symbols, 1, 2, 3, 8]
@@ -103,7 +94,7 @@ def test_formulas_where_something_is_known(known):
     points = [p for p in itertools.product(range(1, 13), repeat=3) if condition(*p) == 0]
     rng = random.Random(2)
     for _ in range(150):
-        facts = Facts()
+        facts = ShapeEnv()
         symbols = [facts.symbol(n, None) for n in rng.choice(points)]
         assert condition(*symbols) == 0
         some = rng.sample(points, min(8, len(points)))
@@ -134,7 +125,7 @@ def test_multiples_are_divided_where_something_is_known(known, first):
     for point in itertools.product(range(1, 7), repeat=3):
         if condition(*point) != 0:
             continue
-        facts = Facts()
+        facts = ShapeEnv()
         symbols = [facts.symbol(n, None) for n in point]
         if first == "condition":
             assert condition(*symbols) == 0
@@ -162,7 +153,7 @@ def test_formulas_where_divisions_leave_no_rest():
     """That s0 is divided by 4, and s1 by 6, is a condition: what follows from it holds wherever it does."""
     rng = random.Random(1)
     for _ in range(200):
-        facts = Facts()
+        facts = ShapeEnv()
         symbols = [facts.symbol(h, None) for h in (8, 12, 5)]
         for n, k in zip(symbols, (4, 6), strict=False):
             assert n % k == 0
@@ -192,7 +183,7 @@ def test_a_sum_of_quotients_that_has_to_be_0_tells_what_they_leave():
 
 
 def sizes(*hints):
-    facts = Facts()
+    facts = ShapeEnv()
     return facts, *(facts.symbol(h, None) for h in hints)
 
 
@@ -273,7 +264,7 @@ def test_a_rest_that_is_a_quotient_says_nothing_about_its_own_rest():
 
 def test_what_torch_expects_of_late_sizes():
     """Each part of it is believed, and a condition for the call."""
-    facts = Facts()
+    facts = ShapeEnv()
     a, b = (facts.late_symbol(name, None) for name in "ab")
     start = 48 - a - b
     inside = TruthNode(facts, operator.le, (-48, start)).and_(

@@ -3,8 +3,9 @@
 import itertools
 import random
 
-from frameloom.ir.symbolic.expr import Size, evaluated
-from frameloom.ir.symbolic.shape_env import Facts
+from frameloom.ir.symbolic.atoms import evaluated
+from frameloom.ir.symbolic.expr import Size
+from frameloom.ir.symbolic.shape_env import ShapeEnv
 
 MADE = {
     "sum": lambda rng, facts, a, b: a + b,
@@ -21,7 +22,7 @@ MADE = {
 
 def test_equations_in_any_order():
     for seed in range(400):
-        rng, facts = random.Random(seed), Facts()
+        rng, facts = random.Random(seed), ShapeEnv()
         sizes = [
             facts.symbol(rng.choice((1, 2, 2, 3, 3, 4, 5, 6, 8)), None, low=rng.choice((0, 1, 1)))
             for _ in range(rng.choice((2, 3)))
@@ -52,7 +53,7 @@ def test_equations_in_any_order():
 
 
 def test_a_multiple_that_is_a_number_tells_of_what():
-    facts = Facts()
+    facts = ShapeEnv()
     a, b = (facts.symbol(3, None) for _ in range(2))
     assert facts.settle(3 * a) == 9
     assert facts.resolved(a * b) is 3 * b

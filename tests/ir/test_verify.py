@@ -8,7 +8,7 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.index import add, floordiv, linear, mod, mul
 from frameloom.ir.program import Buffer, Kernel, Kind, Program, Store, View
 from frameloom.ir.substitute import space
-from frameloom.ir.symbolic.shape_env import Facts
+from frameloom.ir.symbolic.shape_env import ShapeEnv
 from frameloom.ir.verify import verify
 
 WHOLE = Buffer("whole", DType.F32, (8,), (1,), Kind.OUTPUT)
@@ -70,7 +70,7 @@ def test_offsets_are_where_positions_come_to():
 
 def test_offsets_over_sizes_that_vary_are_where_those_of_the_captured_call_come_to():
     """Nothing tells that the rows of the store are as far apart as they are long."""
-    facts = Facts()
+    facts = ShapeEnv()
     rows, apart = facts.symbol(2, None), facts.symbol(12, None)
     i, j = space([rows, 2])
     place = add(mul(ir.axis(i), 8), mul(ir.axis(j), 2))

@@ -16,7 +16,7 @@ from frameloom.ir.node import unary
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel, Kind
 from frameloom.ir.substitute import space
-from frameloom.ir.symbolic.shape_env import Facts
+from frameloom.ir.symbolic.shape_env import ShapeEnv
 from frameloom.runtime.build.cache import DiskCache
 from tests.codegen.kernels import out, read, write
 from tests.codegen.test_triton import rows, softmax
@@ -131,7 +131,7 @@ def test_what_is_kept_can_be_read(cache):
 
 
 def test_kernels_of_sizes_that_vary_are_launched_as_they_are(cache):
-    n = Facts().symbol(64, None)
+    n = ShapeEnv().symbol(64, None)
     i, j = space((n, 4096))
     x = Buffer("x", DType.F32, (n, 4096), (4096, 1), Kind.INPUT)
     kernel = Kernel("k", (write(out("o", (n, 4096)), (i, j), softmax(x, i, j)),))

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 import frameloom
 from frameloom import jit
 from frameloom.compiler import compilers
-from frameloom.ir.symbolic.shape_env import Facts
+from frameloom.ir.symbolic.shape_env import ShapeEnv
 from tests.jit.test_dynamic import Decoder
 from tests.jit.training import caught, same_training
 
@@ -438,7 +438,7 @@ def test_behind_a_break():
 
 def test_a_pass_whose_code_assumes_something():
     """Conditions that come up while a backward graph is compiled hold for its own code alone."""
-    facts = Facts()
+    facts = ShapeEnv()
     n = facts.symbol(4, None)
     with facts.apart() as own:
         assert n > 3

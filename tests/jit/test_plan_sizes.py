@@ -7,7 +7,7 @@ import torch
 
 from frameloom.backend.plan_sizes import PlanSizes
 from frameloom.ir.symbolic.expr import Size, largest, smallest
-from frameloom.ir.symbolic.shape_env import Facts
+from frameloom.ir.symbolic.shape_env import ShapeEnv
 from frameloom.runtime import _runtime
 from frameloom.runtime.spec import BufferSpec, PlanSpec, SizeCall, SizeRef
 
@@ -21,7 +21,7 @@ class Refused(BaseException):
 @pytest.fixture
 def algebra():
     """Three symbols, and what collects the sizes of a plan that is given them as ints."""
-    facts = Facts()
+    facts = ShapeEnv()
     symbols = [facts.symbol(5 + i, i) for i in range(SYMBOLS)]
     return symbols, PlanSizes(lambda symbol: SizeCall("number", (symbol.source,)))
 

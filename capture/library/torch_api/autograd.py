@@ -35,7 +35,8 @@ from frameloom.capture.values.const import NONE, TRUE, ConstValue, is_none
 from frameloom.capture.values.containers.container import ListValue, SequenceValue, TupleValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break, Skip, first_line
-from frameloom.ir.symbolic.expr import Int, same
+from frameloom.ir.symbolic.compare import same
+from frameloom.ir.symbolic.expr import Int
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer

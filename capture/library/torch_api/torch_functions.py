@@ -20,7 +20,7 @@ from frameloom.capture.values.containers.container import ListValue
 from frameloom.capture.values.numbers.size import size_value
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
-from frameloom.ir.symbolic.expr import same
+from frameloom.ir.symbolic.compare import same
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer

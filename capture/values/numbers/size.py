@@ -16,7 +16,9 @@ from frameloom.capture.bytecode.opcodes import IN_PLACE
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.numbers.symbolic import LARGEST, MAX_PROGRAM, SymbolicNumber
-from frameloom.ir.symbolic.expr import Apply, Int, Size, largest, lone_symbol, require, smallest
+from frameloom.ir.symbolic.atoms import lone_symbol
+from frameloom.ir.symbolic.compare import require
+from frameloom.ir.symbolic.expr import Apply, Int, Size, largest, smallest
 
 if TYPE_CHECKING:
     from frameloom.capture.guards.source import Origin

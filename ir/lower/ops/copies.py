@@ -12,7 +12,8 @@ from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, re
 from frameloom.ir.node import Node, const
 from frameloom.ir.ops import Op
 from frameloom.ir.substitute import compare, conjunction, select
-from frameloom.ir.symbolic.expr import bounds, hint_of
+from frameloom.ir.symbolic.compare import bounds
+from frameloom.ir.symbolic.expr import hint_of
 
 # Each piece becomes a loop of its own wherever the result is used: a long list of large ones, each longer than the last
 # as in a DenseNet, is copied by the library instead.

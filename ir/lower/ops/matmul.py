@@ -10,7 +10,8 @@ from frameloom.ir.lower.table import Call, Decline, Ref, lowering, product, read
 from frameloom.ir.node import Axis, axis
 from frameloom.ir.program import is_cuda
 from frameloom.ir.substitute import fold
-from frameloom.ir.symbolic.expr import Size, at_most, surely_positive
+from frameloom.ir.symbolic.compare import at_most, surely_positive
+from frameloom.ir.symbolic.expr import Size
 
 MOST = 1 << 20  # multiplications
 LONGEST = 1024  # sum

@@ -13,7 +13,7 @@ from frameloom.ir.lower.expr import Expr, share_of, sqrt
 from frameloom.ir.lower.ops.reduce import Line, element, line
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, product, read
 from frameloom.ir.node import Node
-from frameloom.ir.symbolic.expr import require
+from frameloom.ir.symbolic.compare import require
 
 
 def _weighted(grad: Expr, weight: Ref | None, at: Sequence[Node]) -> Expr:

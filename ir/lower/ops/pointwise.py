@@ -35,7 +35,8 @@ from frameloom.ir.lower.promote import common_dtype, operand, pointwise, round_n
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, read
 from frameloom.ir.ops import Op
 from frameloom.ir.program import is_cuda
-from frameloom.ir.symbolic.expr import Size, surely_positive
+from frameloom.ir.symbolic.compare import surely_positive
+from frameloom.ir.symbolic.expr import Size
 
 # --- unary
 

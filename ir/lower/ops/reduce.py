@@ -31,7 +31,8 @@ from frameloom.ir.node import Axis, Node, axis, index
 from frameloom.ir.ops import Op
 from frameloom.ir.program import is_cuda
 from frameloom.ir.substitute import fold
-from frameloom.ir.symbolic.expr import Size, largest, surely_positive
+from frameloom.ir.symbolic.compare import surely_positive
+from frameloom.ir.symbolic.expr import Size, largest
 
 IDENTITY: dict[str, Number] = {"sum": 0, "prod": 1, "any": False, "all": True}
 

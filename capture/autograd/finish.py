@@ -1,0 +1,145 @@
+"""Closes a recorded graph: a forward graph, and a backward graph where the outputs have gradients.
+
+In: the recorder, and the Fakes that the program reads behind the graph.  Out: a CapturedGraph, which is given no input that it does not read;
+ops that nobody reads are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from frameloom.capture.autograd.history import check_inputs
+from frameloom.capture.autograd.outputs import (
+    Outputs,
+    creation_of,
+    meet_histories,
+    recorded_views,
+    told_views,
+)
+from frameloom.capture.autograd.trace import Joint, wants_gradients
+from frameloom.capture.recording.captured_graph import CapturedGraph
+from frameloom.capture.recording.dead_calls import has_no_elements, is_refused, is_unread
+from frameloom.capture.recording.views import check_bits, check_memory_behind
+from frameloom.capture.recording.writes import forget_values, write_back
+from frameloom.capture.symbolic.saved_sizes import needed_for_sizes, symbols_in
+from frameloom.capture.symbolic.unbacked_sizes import (
+    assumed,
+    avoid_parts,
+    check_returned,
+    numbers_compared,
+)
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.functionalize import current
+from frameloom.capture.tensors.schema import (
+    may_raise,
+    stays_unused,
+)
+from frameloom.capture.values.base import Avoid
+from frameloom.config import config
+
+if TYPE_CHECKING:
+    from frameloom.capture.recording.recorder import Recorder
+
+
+def remake_histories(recorder: Recorder, outputs: Sequence[Fake]) -> None:
+    """Autograd makes those of views anew where their base was written to."""
+    recorder.site = None
+    with recorder:
+        meet_histories(outputs)
+
+
+def finish(recorder: Recorder, outputs: Sequence[Fake]) -> CapturedGraph:
+    """Close the graph.  Outputs alias inputs and each other as the program's tensors do."""
+    remake_histories(recorder, outputs)
+    if wants_gradients(outputs):
+        avoid_parts(recorder)
+    check_memory_behind(outputs)
+    check_bits(outputs)
+    recorder.soft_sizes.settle(outputs)
+    mutated = write_back(recorder)
+    counts = {i: recorder.inputs[i][2].memory.counted for i in mutated}
+    recorded, pieces = recorded_views(outputs)
+    views = told_views(outputs, recorded | pieces)
+    # Plans make views in the mode in which they are called.
+    creation = creation_of(outputs, pieces, () if recorder.grad else recorded)
+    values = forget_values(outputs)
+    backward = None
+    if config.gradients:
+        check_inputs(recorder)
+    if wants_gradients(outputs):
+        # A backward graph is given what the call has, and nothing that is computed from that.
+        recorder.facts.settle_some(lambda symbol: symbol.source.origin is None)
+        nodes, backward = Joint(recorder, Outputs(outputs), values).cut()
+    else:
+        nodes = [current(fake, recorder) for fake in outputs]
+    check_returned(recorder, nodes)
+    recorder.graph.output(tuple(nodes))
+    _drop_dead(recorder)
+    read = backward.read_inputs() if backward is not None else ()
+    given, used = _inputs_read(recorder, read)
+    for fake in recorder.fakes:
+        fake.node = fake.memory = fake.view_of = None
+    return CapturedGraph(
+        graph=recorder.graph,
+        constants=recorder.constants,
+        inputs=tuple(given[i][0] for i in used),
+        examples=tuple(given[i][1] for i in used),
+        mutated=tuple(used.index(i) for i in mutated),
+        counts=tuple(counts.values()),
+        recorded_views=recorded if backward is None else frozenset(),
+        creation=creation if backward is None else {},
+        views=views if backward is None else frozenset(),
+        n_ops=recorder.n_ops,
+        facts=recorder.facts,
+        backward=backward and backward.renumbered(used),
+    )
+
+
+def _inputs_read(
+    recorder: Recorder, read: Collection[int]
+) -> tuple[list[tuple[Any, Any]], list[int]]:
+    """All that the graph could be given, as pairs of a key and what it was in the captured call, and the positions of those that it is given:
+    those that it reads, that the backward graph does (`read`), or that sizes come from."""
+    if numbers := [s for s in recorder.facts.symbols if hasattr(s.source, "number")]:
+        # Sizes that turned out to equal others may depend on some that no op is given.
+        met = {*symbols_in([n.meta.get("val") for n in recorder.graph.nodes])}
+        for symbol in numbers:
+            if symbol in met:
+                recorder.numbers.size(recorder.facts.make({(symbol,): 1}))
+    placeholders = recorder.all_placeholders()
+    given = [
+        *((key, real) for key, real, _ in recorder.inputs),
+        *((key, n) for key, n, _ in recorder.numbers.inputs),
+    ]
+    kept = {p for i, p in enumerate(placeholders) if p.users or i in read}
+    unread = {given[i][0]: p for i, p in enumerate(placeholders) if p not in kept}
+    kept.update(needed_for_sizes(recorder.graph.nodes, unread, recorder.facts.late_conditions()))
+    for p in unread.values():
+        if p not in kept:
+            recorder.graph.erase_node(p)
+    return given, [i for i, p in enumerate(placeholders) if p in kept]
+
+
+def _drop_dead(recorder: Recorder) -> None:
+    stays = recorder.numbers.check() | {source.node for source in assumed(recorder)}
+    stays |= numbers_compared(recorder)
+    unread: set[torch.fx.Node] = set()
+    for node in reversed(recorder.graph.nodes):
+        if node.op in ("placeholder", "output"):
+            continue
+        # Where no kernel would say so; what data decides is looked at in each call.
+        if has_no_elements(node) and not may_raise(node) and is_refused(node):
+            raise Avoid(node.meta["site"])
+        if node in stays or not is_unread(node, unread):
+            continue
+        if stays_unused(node):
+            continue
+        if is_refused(node):
+            raise Avoid(node.meta["site"])
+        unread.add(node)
+        if not node.users:
+            recorder.graph.erase_node(node)

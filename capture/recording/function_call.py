@@ -1,0 +1,215 @@
+"""Records one call of a function of PyTorch: as a whole where that is known for it, otherwise by the ops that it comes to."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+import torch.nn.functional as F
+
+from frameloom.capture.graph_passes.attention_masks import check_mask
+from frameloom.capture.graph_passes.cast_cache import without_cache
+from frameloom.capture.guards.thread_warnings import OF_PYTHON, warnings_here
+from frameloom.capture.recording.eager_derivatives import derive_as_eager
+from frameloom.capture.recording.special_ops import (
+    POOLS_OF_ROWS,
+    WHOLE,
+    WHOLE_ON_GPU,
+    pools_as_image,
+)
+from frameloom.capture.symbolic.number_inputs import (
+    takes_bits,
+    without_symbols,
+)
+from frameloom.capture.symbolic.products import products_over
+from frameloom.capture.symbolic.torch_functions import WHOLE_OVER_SIZES
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.functionalize import is_inference
+from frameloom.capture.tensors.schema import (
+    fakes_in,
+    names_no_index,
+)
+from frameloom.capture.tensors.supported import (
+    check_result,
+)
+from frameloom.capture.values.base import Avoid
+from frameloom.config import config
+from frameloom.errors import Break, first_line, let_mistakes_through
+
+if TYPE_CHECKING:
+    from frameloom.capture.recording.recorder import Recorder
+
+CURRENT_DEVICE = getattr(torch._C, "_cuda_getDevice", None)
+COMPARED: dict[Any, Callable[..., Any]] = {
+    operator.lt: torch.Tensor.__lt__, operator.le: torch.Tensor.__le__, operator.eq: torch.Tensor.__eq__,
+    operator.ne: torch.Tensor.__ne__, operator.gt: torch.Tensor.__gt__, operator.ge: torch.Tensor.__ge__,
+}  # fmt: skip
+# Functions that choose among implementations, and what that depends on.
+ATTENTION = (F.scaled_dot_product_attention, F.multi_head_attention_forward)
+# What PyTorch computes in one go for plain tensors that nobody follows.
+OTHERWISE = {F.scaled_dot_product_attention}
+ATTENTION_SETTINGS = tuple(
+    getattr(torch._C, f"_get_{kind}_sdp_enabled") for kind in ("flash", "mem_efficient", "math", "cudnn")
+)  # fmt: skip
+
+
+def takes(whole: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether what is recorded for a function as a whole is known for these arguments, which may be given by other names, or wrong."""
+    try:
+        _signature(whole).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+_signature = functools.cache(inspect.signature)
+
+
+def autocast_devices() -> list[str]:
+    if not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")):
+        return []  # most often
+    return [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+
+
+def record_call(
+    recorder: Recorder,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    where: object,
+) -> Any:
+    """`fn(*args, **kwargs)` on Fakes, recorded.  Raises Break where that is impossible."""
+    if takes_bits(fn, args, kwargs):
+        args = without_symbols(args)
+        kwargs = {name: without_symbols(a) for name, a in kwargs.items()}
+    _begin(recorder, fn, args, kwargs, where)
+    recorder.is_followed = wanted = _is_followed(fn, args, kwargs)
+    recorder.soft_sizes.begin()
+    whole = _as_whole(recorder, fn, args, kwargs)
+    recorder.goes_as_eager = whole is None and fn not in OTHERWISE
+    if fn in POOLS_OF_ROWS and (fake := next(fakes_in((args, kwargs)), None)) is not None:
+        recorder.goes_as_eager = pools_as_image(fake, args, kwargs, wanted)
+    given = None if wanted or whole is not None else recorder.calls.arguments(fn, args, kwargs)
+    if given is not None:
+        if (known := recorder.calls.again(given)) is not None:
+            return known[0]
+        given.watch()
+    before, recorder.looks_at_data = recorder.snapshot(), False
+    try:
+        if whole is not None:
+            result = whole(recorder, *args, **kwargs)
+        else:
+            result = run_recorded(recorder, fn, args, kwargs)
+    except (Break, Avoid):
+        raise
+    except Exception as error:
+        let_mistakes_through(error)
+        # Most likely the program's own error: run plainly, it raises at the right place with the right state.
+        name = getattr(fn, "__name__", str(fn))
+        raise Break(
+            "op_error",
+            f"{name}: {type(error).__name__}: {first_line(error)}",
+        ) from error
+    check_result(result, fn)
+    _note_layouts(recorder, fn, (args, kwargs), result)
+    if any(id(f) not in recorder.outs for f in fakes_in((kwargs.get("out"),))):
+        # Composite functions handle tensors that are not plain ones otherwise, and may leave `out` alone.
+        raise Break("unsupported_op", f"{getattr(fn, '__name__', fn)} with out=")
+    if given is not None:
+        recorder.calls.keep(given, result, before)
+    return result
+
+
+def _begin(
+    recorder: Recorder,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    where: object,
+) -> None:
+    """What the recorder knows of the call that it records."""
+    recorder.where, recorder.old, recorder.function = where, len(recorder.fakes), fn
+    recorder.last, recorder.outs, recorder.assumes = recorder.graph._root.prev, set(), False
+    recorder.inference = torch.is_inference_mode_enabled()
+    recorder.autocast = autocast_devices()
+    if recorder.autocast:
+        recorder.casts.before(recorder, args, kwargs)
+    recorder.relies_on = dict.fromkeys(ATTENTION_SETTINGS if fn in ATTENTION else ())
+    if fn is F.scaled_dot_product_attention:
+        check_mask(*args, **kwargs)
+    if CURRENT_DEVICE is not None and (
+        fn is torch.Tensor.cuda or any(map(names_no_index, (*args, *kwargs.values())))
+    ):
+        recorder.relies_on[CURRENT_DEVICE] = None
+
+
+def _is_followed(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether autograd follows the call; Break where what it would do cannot be recorded."""
+    given = list(fakes_in((args, kwargs))) if torch.is_grad_enabled() else []
+    wanted = any(f.requires_grad for f in given)
+    # Autograd refuses to save them, and inputs that other dtypes are read from.
+    if wanted and any(is_inference(f) or f.memory.inference for f in given):
+        raise Break("unsupported_op", f"{getattr(fn, '__name__', fn)}(...) of an inference tensor with gradients")  # fmt: skip
+    if wanted and not config.gradients:
+        # Found here and not at dispatch: autograd comes before that, and would call the user's hooks for saved tensors.
+        raise Break("gradient", getattr(fn, "__name__", str(fn)))
+    return wanted
+
+
+def _as_whole(
+    recorder: Recorder, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """What records the call as a whole."""
+    whole = WHOLE.get(fn)
+    if recorder.facts.symbols:
+        whole = WHOLE_OVER_SIZES.get(fn, whole)
+    if fn in WHOLE_ON_GPU and any(f.device.type == "cuda" for f in fakes_in((args, kwargs))):
+        whole = WHOLE_ON_GPU[fn]
+    if whole is not None and not takes(whole, (recorder, *args), kwargs):
+        whole = None
+    return whole
+
+
+def _note_layouts(
+    recorder: Recorder, fn: Callable[..., Any], called: tuple[Any, Any], result: Any
+) -> None:
+    """What the call has assumed of sizes, and whether that shows in its result."""
+    # A gradient may lead back from sizes met later.
+    if recorder.facts.symbols or recorder.is_followed:
+        results = (*fakes_in((result,)),)
+        recorder.soft_sizes.called(fn, called, (*fakes_in(called),), results)
+    if recorder.facts.soft:
+        results = tuple(fakes_in((result,)))
+        is_answer = not results and result is not None
+        recorder.soft_sizes.end(
+            recorder.last, fn, called, tuple(fakes_in(called)), results, is_answer
+        )
+
+
+def run_recorded(
+    recorder: Recorder, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """`fn(*args, **kwargs)`, every op of it recorded."""
+    if fn in COMPARED and all(isinstance(a, Fake) for a in args):
+        # The operator would ask the second first if its class is a subclass, as that of tensors whose sizes vary.
+        fn = COMPARED[fn]
+    # What PyTorch's Python code warns of it says in each call, of that call's sizes, and with the program's line.
+    with warnings_here("error", OF_PYTHON):
+        try:
+            if recorder.inference:
+                # Inference mode hides the decomposition of composite ops from dispatch modes.
+                # And autocast keeps no casts there.
+                with torch.inference_mode(False), torch.no_grad(), without_cache(recorder.autocast), products_over(recorder.facts, recorder.casts), recorder:  # fmt: skip
+                    return fn(*args, **kwargs)
+            with products_over(recorder.facts, recorder.casts), recorder:
+                result = fn(*args, **kwargs)
+                if recorder.is_followed:
+                    derive_as_eager(result)
+                return result
+        except Warning as warning:
+            raise Break("warning", f"{getattr(fn, '__name__', fn)}: {warning}") from None

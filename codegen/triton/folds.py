@@ -1,0 +1,168 @@
+"""Triton text of the folds of a launch: in a loop over the inner dimension, with an accumulator per lane, or at once over a whole tile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frameloom.codegen.schedule.cost import size
+from frameloom.codegen.schedule.layout import row_major
+from frameloom.codegen.schedule.row_patterns import LOWEST
+from frameloom.codegen.schedule.tile_gpu import Fold
+from frameloom.codegen.sizes import count_dtype
+from frameloom.codegen.triton.ops import TYPES, full, literal
+from frameloom.codegen.triton.scope import Value
+from frameloom.ir.dtype import DType
+from frameloom.ir.identity import identity
+from frameloom.ir.index import linear
+from frameloom.ir.node import axis
+from frameloom.ir.ops import Op
+
+if TYPE_CHECKING:
+    from frameloom.codegen.triton.function import Writer
+
+LOG2E = 1.4426950408889634
+COMBINE = {
+    "sum": "+", "prod": "*", "max": "_max", "min": "_min", "any": "|", "all": "&", "logaddexp": "_logaddexp",
+}  # fmt: skip
+SCANS = {"sum": "_add", "prod": "_mul", "max": "_max", "min": "_min", "logaddexp": "_logaddexp"}
+
+
+def fold_pass(writer: Writer, folds: list[Fold], online: dict[Fold, Fold]) -> None:
+    """One loop that computes `folds`; with those that `online` names goes the sum that it leads to."""
+    accumulators = {f: writer.fresh("acc") for f in folds}
+    sums = {online[f]: writer.fresh("acc") for f in folds if f in online}
+    for f, name in accumulators.items():
+        nothing = identity(f.kind, f.value.dtype) if f not in online else LOWEST
+        text = full(nothing, f.value.dtype).replace("()", writer.shape(), 1)
+        writer.line(f"{name} = {text}")
+        if f.kind in ("argmax", "argmin"):
+            place = count_dtype(size(f.positions))
+            last = (1 << (8 * place.bytes - 1)) - 1
+            writer.line(f"{name}_at = tl.full({writer.shape()}, {last}, {TYPES[place]})")
+    for name in sums.values():
+        writer.line(f"{name} = tl.zeros({writer.shape()}, tl.float32)")
+
+    def work() -> None:
+        for f, name in accumulators.items():
+            if f in online:
+                _accumulate_online(writer, f, name, sums[online[f]])
+            else:
+                _accumulate(writer, f, name)
+
+    writer.pass_over(work)
+    for f, name in accumulators.items():
+        if f in online:
+            _bind_online(writer, f, name, online[f], sums[online[f]])
+        else:
+            _bind_result(writer, f, _reduced(writer, f, name, f"{name}_at"))
+
+
+def _accumulate_online(writer: Writer, f: Fold, most: str, total: str) -> None:
+    """The greatest element of every lane so far, and the sum of the exponentials of what is less by how much."""
+    value, part = writer.fresh(), writer.fresh()
+    writer.line(f"{value} = {_folded(writer, f)}")
+    power = writer.function(Op.EXP2, DType.F32)
+    writer.line(f"{part} = {power}(tl.abs({value} - {most}) * {-LOG2E!r})")
+    writer.line(
+        f"{total} = tl.where({value} > {most}, tl.fma({total}, {part}, 1.0), {total} + {part})"
+    )
+    writer.line(f"{most} = {writer.helper('_max')}({most}, {value})")
+
+
+def _bind_online(writer: Writer, f: Fold, most: str, sum_: Fold, total: str) -> None:
+    greatest, whole = writer.fresh(), writer.fresh()
+    writer.line(f"{greatest} = {_reduced(writer, f, most, '')}")
+    lanes = f"{total} * tl.exp({most} - {greatest})"
+    writer.line(f"{whole} = {_reduced(writer, sum_, lanes, '')}")
+    # No element was greater than -inf.
+    _bind_result(writer, f, f'tl.where({whole} == 0.0, -float("inf"), {greatest})')
+    _bind_result(writer, sum_, f'tl.where({whole} == 0.0, float("nan"), {whole})')
+
+
+def _accumulate(writer: Writer, f: Fold, name: str) -> None:
+    value = _folded(writer, f)
+    if f.kind in ("argmax", "argmin"):
+        combine = writer.helper(f"_{f.kind}")
+        place = _place(writer, f)
+        writer.line(f"{name}, {name}_at = {combine}({name}, {name}_at, {value}, {place})")
+        return
+    combine = COMBINE[f.kind]
+    if f.kind in ("max", "min") and f.value.dtype is DType.BOOL:
+        combine = "|" if f.kind == "max" else "&"
+    if combine.startswith("_"):
+        if f.value.dtype.is_float:
+            writer.line(f"{name} = {writer.helper(combine)}({name}, {value})")
+        else:
+            writer.line(f"{name} = tl.{f.kind}imum({name}, {value})")
+    else:
+        writer.line(f"{name} = ({name} {combine} {value}).to({TYPES[f.value.dtype]})")
+
+
+def fold_at_once(writer: Writer, f: Fold) -> None:
+    """A fold, or a scan, of a tile that holds all positions."""
+    if f.scan:
+        return _bind_result(writer, f, _scanned(writer, f))
+    place = _place(writer, f) if f.kind in ("argmax", "argmin") else ""
+    _bind_result(writer, f, _reduced(writer, f, _folded(writer, f), place))
+
+
+def _scanned(writer: Writer, f: Fold) -> str:
+    inner = writer.launch.inner
+    assert inner is not None and writer.launch.persistent
+    if inner.block == 1:
+        return _folded(writer, f)
+    combine = writer.helper(SCANS[f.kind])
+    return f"tl.associative_scan({_folded(writer, f)}, {writer.tile.index(inner)}, {combine})"
+
+
+def _folded(writer: Writer, f: Fold) -> str:
+    """The value to fold, spread over the tile, with nothing behind its end."""
+    value = writer.typed(f.value)
+    nothing = literal(identity(f.kind, f.value.dtype), f.value.dtype)
+    inner = writer.launch.inner
+    assert inner is not None
+    mask = writer.masks.get(inner.name)
+    if writer.dims_of(f.value) != frozenset(d.name for d in writer.tile):
+        zero = f"tl.zeros({writer.shape()}, tl.int1)"
+        value = f"tl.where({zero}, {nothing}, {value})"
+    if mask is not None:
+        value = f"tl.where({mask}, {value}, {nothing})"
+    return value
+
+
+def _place(writer: Writer, f: Fold) -> str:
+    """The position that argmax counts, spread over the tile."""
+    dtype = count_dtype(size(f.positions))
+    place = writer.operand(linear(map(axis, f.positions), row_major(f.positions)), dtype)
+    return f"{place} + tl.zeros({writer.shape()}, {TYPES[dtype]})"
+
+
+def _reduced(writer: Writer, f: Fold, value: str, place: str) -> str:
+    inner = writer.launch.inner
+    assert inner is not None
+    dtype = f.value.dtype
+    if inner.block == 1:
+        return place if f.kind in ("argmax", "argmin") else value
+    at = writer.tile.index(inner)
+    if f.kind in ("argmax", "argmin"):
+        name = writer.fresh()
+        combine = writer.helper(f"_{f.kind}")
+        writer.line(f"_, {name} = tl.reduce(({value}, {place}), {at}, {combine})")
+        text = name
+    elif f.kind in ("any", "all") or dtype is DType.BOOL:
+        most = f.kind in ("any", "max", "sum")
+        text = f"(tl.{'max' if most else 'min'}(({value}).to(tl.int32), {at}) != 0)"
+    elif f.kind == "sum":
+        text = f"tl.sum({value}, {at})"
+    elif f.kind == "prod" or dtype.is_float:
+        combine = writer.helper(SCANS[f.kind])
+        text = f"tl.reduce({value}, {at}, {combine})"
+    else:
+        text = f"tl.{f.kind}({value}, {at})"
+    return f"{text}[:, None]" if len(writer.tile) == 2 else text
+
+
+def _bind_result(writer: Writer, f: Fold, text: str) -> None:
+    name = writer.fresh("f")
+    writer.line(f"{name} = ({text}).to({TYPES[f.result.dtype]})", writer.top)
+    writer.top.names[f.result] = Value(name, f.result.dtype)

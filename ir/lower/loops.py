@@ -1,0 +1,196 @@
+"""Lowers one op to kernels, as the table says: a store per result, with what is checked and drawn for it.
+
+In: the lowering so far and the op's arguments.  Out: the Ref of its result, or of each; the kernels are among the lowering's steps.  `Decline`
+where loops cannot compute it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.ir.dtype import DType
+from frameloom.ir.library import DRAW
+from frameloom.ir.lower.geometry import (
+    flatten,
+    is_only_stored,
+    origin,
+    result_of,
+    scatter_of,
+    store_of,
+    used_results,
+)
+from frameloom.ir.lower.graph_passes.in_place import in_place
+from frameloom.ir.lower.layout import channels_last
+from frameloom.ir.lower.numbers import Scalar
+from frameloom.ir.lower.table import (
+    IF_EMPTY,
+    TAKES_NUMBERS,
+    TAKES_SIZES,
+    Call,
+    Decline,
+    Draw,
+    Ref,
+    Result,
+    Scattered,
+)
+from frameloom.ir.program import (
+    Extern,
+    Kernel,
+    Kind,
+    View,
+    is_cuda,
+)
+from frameloom.ir.symbolic.expr import Size
+
+if TYPE_CHECKING:
+    from frameloom.ir.lower.driver import Lowering
+    from frameloom.ir.lower.graph_passes.in_place import InPlace
+
+# A derivative has no result for what needs no gradient.
+NO_RESULT = Result((0,), (1,), DType.F32, torch.float32)
+
+
+def loops(
+    lowering: Lowering, node: torch.fx.Node, name: str, function: Any, arguments: list[Any]
+) -> Any:
+    """The Ref of the result of `function`, the lowering of the op `name`, or a list of them; None for one that nobody asks for."""
+    val: Any = node.meta.get("val")
+    several = isinstance(val, (list, tuple))
+    metas = list(val) if several else [val]
+    for k in lowering.repeats.items.get(node, ()):
+        metas[k] = None
+    results = tuple(NO_RESULT if v is None else result_of(v) for v in metas)
+    devices = {str(v.device) for v in metas if v is not None}
+    if len(devices) != 1:
+        raise Decline
+    (device,) = devices
+    if lowering.on_gpu and not is_cuda(device):
+        raise Decline  # on the CPU beside a GPU: a few numbers, not worth a compiler's run
+    names = tuple(a.name for a in node.target._schema.arguments)  # type: ignore[union-attr]
+    given = _given(lowering, node, name, device, arguments)
+    if lowering.relays:
+        metas = [
+            v
+            if v is None or (node, k) in lowering.visible
+            else channels_last.layout(v, flatten(given))
+            for k, v in enumerate(metas)
+        ]
+    call = Call(
+        name, names, results, node=node.name, device=device,
+        generator_of=lowering.generator_of, source=node.meta.get("source"),
+        is_only_stored=partial(is_only_stored, node),
+        is_used=lambda k: k in used_results(node),
+    )  # fmt: skip
+    empty = all(0 in r.shape for r in results) and IF_EMPTY[name] != "ask"
+    if empty and IF_EMPTY[name] == "library" and any(0 not in r.shape for r in flatten(given) if isinstance(r, Ref)):  # fmt: skip
+        raise Decline
+    values: Any = [None] * len(metas)
+    if not empty:
+        with _sizes_unknown(lowering):
+            values = function(call, *given)
+    if isinstance(values, Scattered) and (found := in_place(lowering, node, values)) is not None:
+        return _scattered_in_place(lowering, node, call, found)
+    refs: list[Ref | None] = []
+    steps = []
+    for k, (v, value) in enumerate(
+        zip(metas, values if several or empty else [values], strict=True)
+    ):
+        if v is None:
+            refs.append(None)
+            continue
+        own_name = f"{node.name}_{k}" if several else node.name
+        kind = Kind.OUTPUT if (node, k) in lowering.returned else Kind.TEMP
+        buffer = lowering.buffer(own_name, v, kind)
+        ref = lowering.ref(buffer, v)
+        refs.append(ref)
+        if value is not None and 0 not in buffer.shape:
+            steps += _stored(lowering, ref, value, name, node)
+    for made, value in reversed(call.made):
+        lowering.base_offset[made.buffer] = 0
+        steps = [*_stored(lowering, made, value, name, node), *steps]
+    lowering.steps += [*(_draw(lowering, d, node) for d in call.draws), *steps]
+    _checks(lowering, call, node)
+    return refs if several else refs[0]
+
+
+def _given(
+    lowering: Lowering, node: torch.fx.Node, name: str, device: str, arguments: list[Any]
+) -> list[Any]:
+    """What the op's lowering is called with; Decline where loops cannot be given it."""
+    given = [lowering.argument(a) for a in arguments]
+    given = [_in_loops(lowering, a) for a in given]
+    if name not in TAKES_NUMBERS and any(isinstance(a, Scalar) for a in flatten(given)):
+        raise Decline
+    if name not in TAKES_NUMBERS | TAKES_SIZES and any(
+        isinstance(a, Size) and "number" in str(at.type)
+        for at, a in zip(node.target._schema.arguments, given, strict=True)  # type: ignore[union-attr]
+    ):
+        raise Decline  # a size in the place of a number, where the lowering may count on knowing it
+    if any(ref.buffer.device != device for ref in flatten(given) if isinstance(ref, Ref)):
+        raise Decline  # a number in the CPU's memory is given to the GPU by the library call
+    return given
+
+
+def _scattered_in_place(
+    lowering: Lowering, node: torch.fx.Node, call: Call, found: InPlace
+) -> Ref | None:
+    """Scatters into an input, done where the program does them, or with what is written back."""
+    _checks(lowering, call, node)
+    kernels = [lowering.kernel(call.target, s, node) for s in found.stores]
+    if not found.at_once:
+        lowering.late[node] = kernels
+        return None
+    lowering.steps += kernels
+    lowering.wrote_early = True
+    lowering.written.add(found.into.buffer)
+    return found.into
+
+
+@contextmanager
+def _sizes_unknown(lowering: Lowering) -> Iterator[None]:
+    """A lowering that would have to know a size that varies declines."""
+    if lowering.facts is None:
+        yield
+        return
+    lowering.facts.refusing = Decline
+    try:
+        yield
+    finally:
+        lowering.facts.refusing = None
+
+
+def _checks(lowering: Lowering, call: Call, node: torch.fx.Node) -> None:
+    for k, (bad, exception, message) in enumerate(call.checks):
+        lowering.check(f"{node.name}_check{k}", bad, exception, message, node)
+
+
+def _stored(
+    lowering: Lowering, into: Ref, value: Any, name: str, node: torch.fx.Node
+) -> list[Kernel]:
+    """The kernels that make `into` what a lowering says."""
+    if not isinstance(value, Scattered):
+        return [lowering.kernel(name, store_of(into, value), node)]
+    stores = [store_of(into, value.initial), *(scatter_of(into, u) for u in value.updates)]
+    return [lowering.kernel(name, s, node) for s in stores]
+
+
+def _draw(lowering: Lowering, draw: Draw, node: torch.fx.Node) -> Extern:
+    view = None
+    if draw.aligned is not None:
+        found = [b for b in lowering.inputs if b.name == draw.aligned]
+        if not found:
+            raise Decline  # nothing tells how its memory is aligned
+        view = View(found[0], found[0].shape, found[0].strides)
+    args = (draw.device, draw.increment, view)
+    return Extern(DRAW, args, (), draw.numbers, origin(node))
+
+
+def _in_loops(lowering: Lowering, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_in_loops(lowering, v) for v in value]
+    return lowering.numbers.in_loops(value) if isinstance(value, Scalar) else value

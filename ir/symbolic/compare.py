@@ -1,0 +1,72 @@
+"""Comparisons of sizes.  Where the form does not tell, the hint decides, and what it says becomes a condition of the compiled code."""
+
+from __future__ import annotations
+
+from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.expr import Int, Size, largest, smallest
+
+MANY = 1 << 62  # ends of slices beyond are "to the end"
+
+
+def same(a: Int, b: Int) -> bool:
+    """Whether they are surely equal."""
+    if isinstance(a, Size) or isinstance(b, Size):
+        facts = a.facts if isinstance(a, Size) else b.facts
+        return facts.surely_zero(a - b)
+    return bool(a == b)
+
+
+def surely_positive(n: Int) -> bool:
+    return n.facts.surely_positive(n) if isinstance(n, Size) else n > 0
+
+
+def less(a: Int, b: Int) -> bool:
+    """Whether `a < b` for sure."""
+    return surely_positive(b - a)
+
+
+def at_most(a: Int, b: Int) -> bool:
+    """Whether `a <= b` for sure."""
+    return surely_positive(b - a + 1)
+
+
+def equal(a: Int, b: Int) -> bool:
+    """Whether they are, where nothing else is allowed: of late sizes it is believed, and checked."""
+    n = a - b
+    return n.facts.expect_0(n) if late_in(n) else bool(n == 0)
+
+
+def fits(a: Int, b: Int) -> bool:
+    """Whether `a <= b`, as it is as a rule: of late sizes it is believed, and checked."""
+    n = b - a
+    return n.facts.expect_at_least_0(n) if late_in(n) else bool(n >= 0)
+
+
+def require(holds: bool, what: str) -> None:
+    """An assertion about sizes.  To compare them can make a condition of the code, which no `assert` may: `python -O` leaves those out."""
+    if not holds:
+        raise AssertionError(what)
+
+
+def divides(a: Int, n: Int) -> bool:
+    """Whether `n` is a multiple of `a` for sure."""
+    return same(n % a, 0)
+
+
+def bounds(start: Int | None, end: Int | None, n: Int) -> tuple[Int, Int]:
+    """Where `start:end` of `n` elements begins and ends."""
+    first = _clamped(0 if start is None else start, 0, n)
+    if end is None or (isinstance(end, int) and end > MANY):
+        return first, n
+    last = _clamped(end, first, n)
+    return first, first if at_most(last, first) else last
+
+
+def _clamped(position: Int, low: Int, high: Int) -> Int:
+    if not fits(0, position) if late_in(position) else position < 0:
+        position = position + high
+    if late_in(position) and fits(low, position) and fits(position, high):
+        return position
+    if isinstance(position, Size) and isinstance(high, int) and position <= high:
+        return largest(position, low)  # as a rule: a condition is simpler than a minimum
+    return smallest(largest(position, low), high)
