@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from frameloom.capture.autograd.leaves import is_leaf, note_leaf
+from frameloom.capture.guards.class_lookup import HEAP_TYPE
 from frameloom.capture.interpreter.policy import may_be_given_numbers
 from frameloom.capture.tensors.fake import Fake
-from frameloom.capture.values.base import Value
+from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.const import ConstValue, boolean, is_constant
 from frameloom.capture.values.containers.container import ListValue, SliceValue, TupleValue
 from frameloom.capture.values.containers.dictionary import DictValue
@@ -95,3 +97,19 @@ def to_torch(t: Tracer, value: Value, fn: Any = None) -> Any:
     if isinstance(value, DictValue):
         return {to_torch(t, k, fn): to_torch(t, v, fn) for k, v in value.entries(t).values()}
     raise Break(call_kind(fn, [value]), f"{getattr(fn, '__name__', fn)}({value.describe()})")
+
+
+def index(t: Tracer, value: Value, fault: str) -> int:
+    """A Python int, as `operator.index` gives it."""
+    value = t.look(value)
+    if isinstance(value, TensorValue):
+        raise Break("item", "a tensor used as an index")
+    if value.type().__flags__ & HEAP_TYPE:
+        found = getattr(value, "call_special", lambda *_: None)(t, "__index__")
+        value = value if found is None else found
+    try:
+        return operator.index(value.constant())
+    except TypeError:
+        t.raise_(TypeError, fault.format(value.type().__name__))
+    except NotConstant:
+        raise Break("opaque_object", f"index({value.describe()})") from None

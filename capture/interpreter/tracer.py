@@ -8,7 +8,6 @@ How calls are carried out is in `calls.py` and `torch_calls.py`, how objects bec
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,7 +16,6 @@ import torch
 
 from frameloom.capture import _capture
 from frameloom.capture.guards.class_lookup import (
-    HEAP_TYPE,
     MISSING,
     class_attribute,
     name_in_texts,
@@ -27,15 +25,16 @@ from frameloom.capture.guards.guard_set import GuardSet
 from frameloom.capture.guards.source import Origin, Roots
 from frameloom.capture.interpreter import calls, convert, identity, torch_calls
 from frameloom.capture.interpreter.context_managers import Settings
+from frameloom.capture.interpreter.evaluate import evaluate
+from frameloom.capture.interpreter.journal import Journal
 from frameloom.capture.interpreter.wrap import realize
 from frameloom.capture.recording.recorder import Recorder
 from frameloom.capture.symbolic.dynamic_policy import NoElements, Pattern
-from frameloom.capture.values.base import LazyValue, NotConstant, Raised, Value
+from frameloom.capture.values.base import LazyValue, Raised, Value
 from frameloom.capture.values.const import ConstValue, boolean, is_constant
 from frameloom.capture.values.containers.container import (
     SequenceValue,
     TupleValue,
-    plain_inside,
 )
 from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.containers.iterator import IteratorValue, SequenceIterator
@@ -48,15 +47,9 @@ from frameloom.capture.values.function import (
     PartialValue,
 )
 from frameloom.capture.values.module import ModuleValue
-from frameloom.capture.values.numbers.size import computed_size
-from frameloom.capture.values.numbers.size_truth import compared_sizes
 from frameloom.capture.values.numbers.symbolic import (
     SymbolicNumber,
-    computed,
-    is_unsettled,
-    outcome,
 )
-from frameloom.capture.values.numpy_values import call_kind, computed_by_numpy, concerns_numpy
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.static import ClassValue, PyModuleValue
 from frameloom.capture.values.tensor import TensorValue
@@ -76,10 +69,11 @@ MAX_TENSORS = 100_000
 MAX_DEPTH = 60
 
 
-class Tracer:
+class Tracer(Journal):
     """One capture of one call."""
 
     def __init__(self, function: FunctionType, session: Session) -> None:
+        super().__init__()
         self.session = session
         self.recorder = Recorder()
         self.roots = Roots(function)
@@ -115,12 +109,10 @@ class Tracer:
         self.regions: list[bool] = []  # checkpointed ones around here: whether reentrant
         self.entered: list[CodeType] = []  # of all frames, in order
         self.later: list[Later] = []  # code that autograd runs in the backward pass
-        self.changed: dict[int, Value] = {}  # values that changed, in order of their first change
         self.has_token_keys = False  # whether an identity was looked up or kept somewhere
         self.raised: list[Raised] = []  # all exceptions of the program
         self.generators: list[GeneratorValue] = []  # all that were made
         self.handling: list[Raised] = []  # exceptions of the program whose handlers are running
-        self._journal: list[tuple[Value, Any] | Callable[[], Any]] = []
         self._wrapped: dict[int, LazyValue] = {}
         # By id of the object, for objects whose identity matters.
         self._known: dict[int, Value] = {}
@@ -346,19 +338,7 @@ class Tracer:
     def index(
         self, value: Value, fault: str = "'{}' object cannot be interpreted as an integer"
     ) -> int:
-        """A Python int, as `operator.index` gives it."""
-        value = self.look(value)
-        if isinstance(value, TensorValue):
-            raise Break("item", "a tensor used as an index")
-        if value.type().__flags__ & HEAP_TYPE:
-            found = getattr(value, "call_special", lambda *_: None)(self, "__index__")
-            value = value if found is None else found
-        try:
-            return operator.index(value.constant())
-        except TypeError:
-            self.raise_(TypeError, fault.format(value.type().__name__))
-        except NotConstant:
-            raise Break("opaque_object", f"index({value.describe()})") from None
+        return convert.index(self, value, fault)
 
     def same_or_equal(self, a: Value, b: Value) -> bool:
         return identity.same_or_equal(self, a, b)
@@ -373,43 +353,7 @@ class Tracer:
     def evaluate(
         self, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
     ) -> Value:
-        """Do it now: `fn` is pure and all arguments are constants; otherwise break."""
-        if not kwargs and any(is_unsettled(self.look(a)) for a in args):
-            if fn is divmod and len(args) == 2:
-                parts = (operator.floordiv, operator.mod)
-                return TupleValue([self.evaluate(part, args, {}) for part in parts])
-            numbers = [self.look(a) for a in args]
-            if (truth := compared_sizes(self, fn, numbers)) is not None:
-                return truth
-            if (size := computed_size(self, fn, numbers)) is not None:
-                return size
-            if (known := outcome(self, fn, numbers)) is not None:
-                return boolean(known)
-            if (number := computed(self, fn, numbers)) is not None:
-                return number
-        try:
-            plain_args = [plain_inside(self, a) for a in args]
-            plain_kwargs = {name: plain_inside(self, a) for name, a in kwargs.items()}
-        except NotConstant:
-            raise Break(call_kind(fn, args), f"{getattr(fn, '__name__', fn)}(...)") from None
-        if (
-            getattr(fn, "__name__", "") == "__new__"
-            and plain_args
-            and plain_args[0].__flags__ & HEAP_TYPE
-        ):
-            raise Break("unknown_call", f"{plain_args[0].__name__}(...)")
-        try:
-            if concerns_numpy(fn, plain_args):
-                result = computed_by_numpy(fn, plain_args, plain_kwargs)
-            else:
-                result = fn(*plain_args, **plain_kwargs)
-        except Break:
-            raise
-        except Exception as error:
-            return self.raise_(type(error), *error.args)
-        if hasattr(type(result), "__next__"):  # has a state, and each run needs one of its own
-            raise Break("unknown_call", f"{getattr(fn, '__name__', fn)}(...)")
-        return self.from_python(result)
+        return evaluate(self, fn, args, kwargs)
 
     def torch_call(
         self, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
@@ -473,32 +417,6 @@ class Tracer:
         self.recorder.numbers.checked.append(number)
         self.on_undo(self.recorder.numbers.checked.pop)
         return True
-
-    # --- the journal
-    def change(self, value: Value) -> None:
-        """Called before a value changes."""
-        self._journal.append((value, value.snapshot()))
-        if id(value) not in self.changed:
-            self.changed[id(value)] = value
-
-    def on_undo(self, action: Callable[[], Any]) -> None:
-        self._journal.append(action)
-
-    def mark(self) -> int:
-        return len(self._journal)
-
-    def has_changed(self, value: Value, mark: int) -> bool:
-        """Whether it was changed since `mark`, whatever it is now."""
-        return any(type(step) is tuple and step[0] is value for step in self._journal[mark:])
-
-    def take_back(self, mark: int) -> None:
-        """Undo every change since `mark`."""
-        while len(self._journal) > mark:
-            entry = self._journal.pop()
-            if callable(entry):
-                entry()
-            else:
-                entry[0].restore(entry[1])
 
     def release(self) -> None:
         """The capture is over: let go of everything that refers to each other in a circle."""

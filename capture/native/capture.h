@@ -230,6 +230,7 @@ PyObject *guards_explain(Guards *guards,
                          const Call *call); /* the first failing check in words, None if all pass */
 PyObject *guards_explain_failure(Guards *guards, PyObject *args); /* (args, kwargs, function) -> str | None */
 PyObject *guards_texts(Guards *guards);
+PyObject *guard_child_path(PyObject *parent, StepKind kind, PyObject *key, const char *name);
 int constant_equal(PyObject *left, PyObject *right);
 int constant_supported(PyObject *object);
 extern PyTypeObject *deque_type; /* collections.deque, from the module's first import on */

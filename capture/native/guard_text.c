@@ -57,6 +57,58 @@ static PyObject *identity_text(PyObject *object) {
     return PyUnicode_FromFormat("the %s at %p", Py_TYPE(object)->tp_name, object);
 }
 
+/* How the program's text reaches a child; `name` is the kind's own. */
+PyObject *guard_child_path(PyObject *parent, StepKind kind, PyObject *key, const char *name) {
+    switch (kind) {
+    case STEP_CLASS_ATTR:
+        if (PyTuple_Check(key)) key = PyTuple_GET_ITEM(key, 0);
+        /* fall through */
+    case STEP_ATTR:
+        return PyUnicode_FromFormat("%U.%U", parent, key);
+    case STEP_DICT:
+        return PyUnicode_FromFormat("%U.__dict__", parent);
+    case STEP_CLASS:
+        return PyUnicode_FromFormat("type(%U)", parent);
+    case STEP_ITEM:
+        return PyUnicode_FromFormat("%U[%S]", parent, key);
+    case STEP_KEY: {
+        /* globals()['f'] is called f, and x.__dict__['w'] x.w, as in the user's program. */
+        static const char suffix[] = ".__dict__";
+        Py_ssize_t length = PyUnicode_GET_LENGTH(parent), tail = (Py_ssize_t)sizeof suffix - 1;
+        if (PyUnicode_Check(key) && PyUnicode_CompareWithASCIIString(parent, "globals()") == 0)
+            return Py_NewRef(key);
+        PyObject *end = length > tail ? PyUnicode_Substring(parent, length - tail, length) : NULL;
+        int of_dict = end && PyUnicode_Check(key) && PyUnicode_CompareWithASCIIString(end, suffix) == 0;
+        Py_XDECREF(end);
+        if (PyErr_Occurred()) return NULL;
+        /* What a key that is an object says of itself may be long, or code of the program. */
+        if (!of_dict && !constant_supported(key)) return PyUnicode_FromFormat("%U[...]", parent);
+        if (!of_dict) return PyUnicode_FromFormat("%U[%R]", parent, key);
+        PyObject *base = PyUnicode_Substring(parent, 0, length - tail);
+        PyObject *path = base ? PyUnicode_FromFormat("%U.%U", base, key) : NULL;
+        Py_XDECREF(base);
+        return path;
+    }
+    case STEP_STATE:
+        return PyUnicode_FromFormat("%U.__reduce__()", parent);
+    case STEP_CLASS_ORDER:
+        return PyUnicode_FromFormat("%U.__mro__", parent);
+    case STEP_CELL_CONTENTS:
+        return PyUnicode_FromFormat("%U.cell_contents", parent);
+    case STEP_PROXIED:
+    case STEP_CACHED:
+        return Py_NewRef(parent);
+    case STEP_METHOD_SELF:
+        return PyUnicode_FromFormat("%U.__self__", parent);
+    case STEP_METHOD_FUNC:
+        return PyUnicode_FromFormat("%U.__func__", parent);
+    case STEP_REFERENT:
+        return PyUnicode_FromFormat("%U()", parent);
+    default:
+        return PyUnicode_FromFormat("%U.__%s__", parent, name + strlen("func_"));
+    }
+}
+
 static PyObject *path_of(Guards *guards, Py_ssize_t node) { return PyList_GET_ITEM(guards->paths, node); }
 
 static PyObject *overlap_text(Guards *guards, const Step *step) {

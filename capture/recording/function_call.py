@@ -104,7 +104,7 @@ def record_call(
         if whole is not None:
             result = whole(recorder, *args, **kwargs)
         else:
-            result = run_recorded(recorder, fn, args, kwargs)
+            result = recorder.run(fn, args, kwargs)
     except (Break, Avoid):
         raise
     except Exception as error:

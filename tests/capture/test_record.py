@@ -7,7 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from frameloom.capture.recording import recorder as recording
+from frameloom.capture.autograd.finish import finish
+from frameloom.capture.recording import function_call
 from frameloom.capture.recording.recorder import Recorder
 from frameloom.capture.shapes.registry import infer
 from frameloom.errors import Break
@@ -20,7 +21,7 @@ def record(fn, *tensors):
     with torch.no_grad():
         result = recorder.call(fn, tuple(fakes), {}, "here")
     flat = list(result) if isinstance(result, (tuple, list)) else [result]
-    return recorder.finish(flat)
+    return finish(recorder, flat)
 
 
 def check_recorded(fn, *tensors):
@@ -185,13 +186,13 @@ def test_restore_takes_a_broken_call_back():
         with pytest.raises(Break):
             recorder.call(broken, (y,), {}, "")
         recorder.restore(before)
-        captured = recorder.finish([y])
+        captured = finish(recorder, [y])
     assert [n.name for n in captured.gm.graph.nodes if n.op == "call_function"] == ["add_tensor"]
     assert captured.n_ops == 1
 
 
 def test_gradients_can_be_left_to_autograd(monkeypatch):
-    monkeypatch.setattr(recording, "config", replace(recording.config, gradients=False))
+    monkeypatch.setattr(function_call, "config", replace(function_call.config, gradients=False))
     w = torch.nn.Parameter(torch.ones(3))
     recorder = Recorder()
     fake = recorder.input(w, "w")
@@ -206,14 +207,14 @@ def test_inference_mode_records_the_same_ops():
         out = recorder.call(
             lambda a: torch.einsum("bij,bkj->bik", a, a).reshape(-1), (fake,), {}, ""
         )
-        captured = recorder.finish([out])
+        captured = finish(recorder, [out])
     assert "aten.bmm.default" in {str(n.target) for n in captured.gm.graph.nodes}
 
 
 def test_common_ops_do_not_import_a_second_compiler():
     program = """
 import sys, torch, torch.nn.functional as F
-from frameloom.capture.recording import recorder as recording
+from frameloom.capture.autograd.finish import finish
 from frameloom.capture.recording.recorder import Recorder
 r = Recorder()
 x, w = r.input(torch.randn(2, 8, 16), 0), r.input(torch.randn(16, 16), 1)
@@ -224,7 +225,7 @@ def f(x, w):
     h = torch.cat([h, x], -1).softmax(-1).relu() + torch.ones(32)
     return torch.where(h > 0, h, 1.0).sum()
 with torch.no_grad():
-    r.finish([r.call(f, (x, w), {}, "")])
+    finish(r, [r.call(f, (x, w), {}, "")])
 print([m for m in ("torch._dynamo", "torch._inductor", "sympy") if m in sys.modules])
 """
     out = fresh.run(program, check=True)

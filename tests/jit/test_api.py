@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 import frameloom
 from frameloom import FullGraphError, OptionError, compiler, disable, explain, graph_break, jit
-from frameloom.capture.recording import recorder as record
+from frameloom.capture.recording import function_call
 from tests import fresh
 from tests.helpers import check
 
@@ -338,7 +338,7 @@ def test_explain_tells_of_backward_passes_once_they_came():
 
 
 def test_gradients_run_plainly_with_one_notice(monkeypatch):
-    monkeypatch.setattr(record, "config", replace(record.config, gradients=False))
+    monkeypatch.setattr(function_call, "config", replace(function_call.config, gradients=False))
     w = torch.nn.Parameter(torch.ones(3))
 
     @jit

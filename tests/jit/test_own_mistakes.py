@@ -7,7 +7,7 @@ import torch
 
 import frameloom
 from frameloom import compiler, errors
-from frameloom.capture.recording import recorder as record
+from frameloom.capture.recording import function_call
 from frameloom.capture.symbolic.dynamic_index import by_views, set_by_views
 from frameloom.config import config
 from frameloom.errors import is_mistake
@@ -33,7 +33,7 @@ def test_an_error_of_the_program_or_of_pytorch_is_no_mistake():
 def test_a_mistake_is_raised_when_verifying_and_counted_otherwise(monkeypatch, verify):
     namespace = {"__name__": "frameloom.capture.mistaken"}
     exec("def mistaken(recorder, *args, **kwargs): return args.nothing", namespace)
-    monkeypatch.setitem(record.WHOLE, torch.erf, namespace["mistaken"])
+    monkeypatch.setitem(function_call.WHOLE, torch.erf, namespace["mistaken"])
     for module in (errors, compiler):
         monkeypatch.setattr(module, "config", dataclasses.replace(config, verify=verify))
     frameloom.reset()
