@@ -4,6 +4,7 @@ import gc
 import itertools
 import os
 import shutil
+import sys
 import tempfile
 import zlib
 
@@ -18,6 +19,14 @@ os.environ.setdefault("CXX", "c++ -O0" if not shutil.which("g++") else "g++ -O0"
 if "FRAMELOOM_CACHE_DIR" not in os.environ:
     _cache = tempfile.TemporaryDirectory(prefix="frameloom-tests-")
     os.environ["FRAMELOOM_CACHE_DIR"] = _cache.name
+if sys.dont_write_bytecode:
+    # Many tests start a Python, and each would compile all of PyTorch again.
+    _bytecode = tempfile.TemporaryDirectory(
+        prefix="frameloom-bytecode-", ignore_cleanup_errors=True
+    )
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = _bytecode.name
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 import pytest
 import torch
