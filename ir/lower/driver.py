@@ -143,7 +143,9 @@ class Lowering:
         self.channels_last: frozenset[torch.fx.Node] = frozenset()  # convolutions on such tensors
         self.packed: dict[Any, View] = {}  # constants in a library's own layout
         self.given: dict[torch.fx.Node, Ref] = {}  # computed together with an earlier node
-        self.raw: dict[torch.fx.Node, Ref] = {}  # memory of lazily conjugated or negated views
+        self.raw: dict[
+            torch.fx.Node, Ref
+        ] = {}  # memory of lazily conjugated or negated views, as it is
         self.late: dict[Any, list[Kernel]] = {}  # what writing a node back comes to
         self.copies: dict[tuple[Ref, tuple[int, ...]], Ref] = {}  # the same values, laid out so
         self.repeats = Repeats()

@@ -6,26 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from frameloom.ir.lower.geometry import origin, view_of
+from frameloom.ir.lower.layout.relayout import as_seen, is_relaid
 from frameloom.ir.lower.table import Ref
 from frameloom.ir.program import Buffer, Extern, Kind, View
 
+if TYPE_CHECKING:
+    from frameloom.ir.lower.driver import Lowering
+
 RESOLVED = {"conj": "aten._conj_physical.default", "neg": "aten.neg.default"}
-
-
-class Lowering(Protocol):
-    """What `driver.py` offers here."""
-
-    values: dict[torch.fx.Node, Any]
-    raw: dict[torch.fx.Node, Ref]  # the memory of such views, as it is
-    base_offset: dict[Buffer, int]
-    steps: list[Any]
-
-    def ref(self, buffer: Buffer, val: Any) -> Ref: ...
 
 
 def bits_of(val: Any) -> tuple[str, ...]:
@@ -39,6 +32,8 @@ def view(graph: Lowering, node: torch.fx.Node, val: Any) -> Ref:
     """A view that is such, or of such."""
     parent: Any = node.args[0]
     base = graph.raw.get(parent, graph.values[parent])
+    if is_relaid(graph, parent, base):
+        base = as_seen(graph, parent)
     raw = graph.ref(base.buffer, val)
     bits = bits_of(val)
     if not bits:

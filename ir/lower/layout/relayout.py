@@ -22,6 +22,10 @@ def is_relaid(graph: Lowering, node: Any, ref: Any) -> bool:
     """Whether the value lies otherwise than the program sees it."""
     if not graph.relays or not isinstance(ref, Ref):
         return False
+    if (
+        node in graph.raw
+    ):  # conjugated or negated: a copy, of which the memory behind the view is not
+        return False
     if node.op != "call_function" and channels_last.LAID not in node.meta:
         return False
     return ref.strides != tuple(map(number, node.meta["val"].stride()))
