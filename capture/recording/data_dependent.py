@@ -17,10 +17,10 @@ from frameloom.capture.shapes.registry import broadcast
 from frameloom.capture.symbolic.unbacked_sizes import is_possible, late_result, places
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.schema import tensors_of
-from frameloom.capture.tensors.sized import dense_strides
+from frameloom.capture.tensors.sized import lies_plainly
 from frameloom.errors import Break
 from frameloom.ir.program import ASSUMED
-from frameloom.ir.symbolic.compare import equal, same
+from frameloom.ir.symbolic.compare import equal
 
 if TYPE_CHECKING:
     from frameloom.capture.recording.recorder import Recorder
@@ -90,7 +90,8 @@ def _masked_select(recorder: Recorder, values: Values, x: Fake, mask: Fake) -> A
     if known is None and (mask.dtype is not torch.bool or not is_possible([x, mask])):
         return None
     shape = broadcast(x.shape, mask.shape)
-    if not shape or (recorder.is_followed and x.requires_grad and not _lies_in_order(x)):
+    # The gradient lies as what is selected from; what is recorded of it lies plainly.
+    if not shape or (recorder.is_followed and x.requires_grad and not lies_plainly(x)):
         return None
     wide = view(recorder, aten.expand.default, (x, list(shape)), {})
     if known is not None:
@@ -98,11 +99,6 @@ def _masked_select(recorder: Recorder, values: Values, x: Fake, mask: Fake) -> A
     else:
         at = places(recorder, view(recorder, aten.expand.default, (mask, list(shape)), {}))
     return recorder.pure(aten._unsafe_index.Tensor, (wide, at), {})
-
-
-def _lies_in_order(x: Fake) -> bool:
-    """... also in dimensions of size 1.  The gradient of `masked_select` lies as what is selected from; what is recorded of it lies in order."""
-    return all(map(same, x.stride(), dense_strides(x.shape, range(x.dim())[::-1])))
 
 
 def _places(recorder: Recorder, mask: torch.Tensor) -> list[Fake]:

@@ -22,9 +22,8 @@ def is_relaid(graph: Lowering, node: Any, ref: Any) -> bool:
     """Whether the value lies otherwise than the program sees it."""
     if not graph.relays or not isinstance(ref, Ref):
         return False
-    if (
-        node in graph.raw
-    ):  # conjugated or negated: a copy, of which the memory behind the view is not
+    # A conjugated or negated view was computed: it is a copy, which has nothing to do with the memory behind the view.
+    if node in graph.raw:
         return False
     if node.op != "call_function" and channels_last.LAID not in node.meta:
         return False
