@@ -14,6 +14,7 @@ import torch
 from frameloom.capture.graph_passes.cast_cache import is_cast
 from frameloom.capture.guards.raw_attributes import instance_dict
 from frameloom.capture.speculation.hoisting import ArrayOrigin
+from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.containers.container import ListValue
 from frameloom.capture.values.containers.dictionary import DictValue
@@ -24,6 +25,7 @@ from frameloom.errors import Skip
 if TYPE_CHECKING:
     from frameloom.capture.guards.source import Origin
     from frameloom.capture.interpreter.tracer import Tracer
+    from frameloom.capture.recording.recorder import Recorder
 
 
 def tell_objects_apart(t: Tracer) -> None:
@@ -56,6 +58,13 @@ def dictionary(value: Value) -> Origin | None:
     if not isinstance(value, ObjectValue) or value.origin is None or not instance_dict(value.real):
         return None
     return value.origin.child("dict")
+
+
+def inputs_followed(recorder: Recorder) -> dict[Origin, torch.Tensor]:
+    """The inputs whose uses autograd follows, by origin.  It refuses some uses behind a write to their memory, also where nobody reads the results."""
+    nodes = [n for n in recorder.graph.find_nodes(op="placeholder") if n.users]
+    tensors = [n for n in nodes if isinstance(n.meta["val"], Fake) and n.meta["val"].requires_grad]
+    return {recorder.origin_of(n): recorder.real_of(n) for n in tensors}
 
 
 def apart_in_memory(given: Iterable[tuple[Origin, Any]]) -> list[Origin]:

@@ -39,7 +39,11 @@ from frameloom.capture.recording.branches import calls_in
 from frameloom.capture.resume import effects
 from frameloom.capture.resume.break_exit import Leaver, frame_spec
 from frameloom.capture.resume.lifetime import Lifetimes
-from frameloom.capture.resume.object_aliases import apart_in_memory, tell_objects_apart
+from frameloom.capture.resume.object_aliases import (
+    apart_in_memory,
+    inputs_followed,
+    tell_objects_apart,
+)
 from frameloom.capture.resume.reconstruct import Rebuilder, reachable, settled, tensors_in
 from frameloom.capture.resume.resume_function import STATE, FrameWriter
 from frameloom.capture.resume.shown_variables import choose_shown
@@ -111,6 +115,7 @@ class Piece:
             try:
                 remake_histories(t.recorder, [v.fake for v in self.outputs])
                 self.modes = modes_of(self.outputs)
+                followed = inputs_followed(t.recorder)
                 self.graph = finish(
                     t.recorder, without_histories(t, self.outputs, self.spent.which)
                 )
@@ -125,7 +130,8 @@ class Piece:
                 except Skip as cause:
                     raise leaves_or(t, cause) from cause
             elif self.graph.mutated:
-                apart = apart_in_memory(zip(self.graph.inputs, self.graph.examples, strict=True))
+                given = dict(zip(self.graph.inputs, self.graph.examples, strict=True))
+                apart = apart_in_memory((followed | given).items())
             if capture.compiler.options.freezing and self.graph.backward is None:
                 self.graph = frozen(t, self.graph)
             ours = getattr(capture.compiler.options, "backend", None) is None
