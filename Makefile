@@ -8,11 +8,11 @@ VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2
 VENV := .venv-$(VERSION)
 BIN := $(VENV)/bin
 # Python compiles what is imported; to compile all that PyTorch has takes pip a minute.
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
 NATIVE := $(wildcard capture/native/*.[ch] runtime/*/*.cpp runtime/*/*.h) setup.py pyproject.toml
 CHECKED := jit capture ir codegen runtime tests examples benchmarks setup.py
 
-.PHONY: cpython demo test same lint format bench zoo ops clean
+.PHONY: cpython demo test quick same lint format bench zoo ops clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -21,7 +21,12 @@ demo: $(VENV)/.demo
 # JOBS processes; a test's own threads want cores, too.
 JOBS ?= 2
 test: $(VENV)/.dev $(VENV)/.demo
+	@echo "All tests: about 13 minutes on two cores ('make quick' takes one)."
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+# One test of ten, for the loop of a developer.
+quick: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --sample 10
 
 # What is compiled otherwise than at the commit BASE: nothing, where a change only moves or renames.
 BASE ?= HEAD
@@ -38,6 +43,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check $(CHECKED)
 	mkdir -p .lint/frameloom && ln -sf $(addprefix ../../,$(wildcard jit/*.py) jit/autograd jit/backend capture ir codegen runtime) .lint/frameloom/
 	MYPYPATH=.lint $(BIN)/mypy -p frameloom
+	MYPYPATH=.lint $(BIN)/mypy --strict tests/typing/user_program.py
 	$(BIN)/clang-format --dry-run --Werror $(wildcard capture/native/*.[ch] runtime/*/*.cpp runtime/*/*.h)
 
 format: $(VENV)/.dev
@@ -45,12 +51,11 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format $(CHECKED)
 	$(BIN)/clang-format -i $(wildcard capture/native/*.[ch] runtime/*/*.cpp runtime/*/*.h)
 
-# Eager, torch.compile and Frameloom side by side; BENCH names a folder with measure.py and cases.py.
-BENCH ?= ../shared/bench
+# Eager, torch.compile and Frameloom side by side; about four minutes on two cores, most of it torch.compile's first calls.
 IMPL ?= eager,inductor,frameloom
 CASES ?= all
 bench: $(VENV)/.dev
-	$(BIN)/python $(BENCH)/measure.py --impl $(IMPL) --cases $(CASES)
+	$(BIN)/python -m benchmarks.compare --impl $(IMPL) --cases $(CASES)
 
 # Every model of tests/zoo, captured whole and compared with plain PyTorch; about a quarter of an hour. ONLY names some of them.
 # torchvision's wheel wants a PyTorch of its own, so it comes without what it depends on.
@@ -66,11 +71,13 @@ ops: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.ops --only "$(ONLY)" $(OPS_RESULTS)
 
 $(VENV)/.torch:
+	@echo "Making $(VENV) and installing PyTorch into it, once; one to four minutes."
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) "$(TORCH)" numpy "setuptools>=77" wheel
 	touch $@
 
 $(VENV)/.built: $(VENV)/.torch $(NATIVE)
+	@echo "Compiling the two extension modules, once per change of their sources; less than a minute."
 	$(PIP) --no-build-isolation -e .
 	touch $@
 

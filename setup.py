@@ -27,6 +27,7 @@ setup(
             include_dirs=[INCLUDE, f"{INCLUDE}/internal"],
             define_macros=[("Py_BUILD_CORE_MODULE", "1")],
             extra_compile_args=["-std=c11", *FLAGS],
+            extra_link_args=["-Wl,--strip-all"],
             libraries=["dl"],
         ),
         Extension(
@@ -36,6 +37,7 @@ setup(
             include_dirs=[INCLUDE, "runtime/plan", "runtime/torch_abi"],
             language="c++",
             extra_compile_args=["-std=c++17", *FLAGS],
+            extra_link_args=["-Wl,--strip-all"],
             libraries=["dl"],
         ),
     ],

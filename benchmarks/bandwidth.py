@@ -1,21 +1,20 @@
 """Memory-bound functions on the CPU beside the machine's copy bandwidth.
 
-    python -m benchmarks.bandwidth [--bench ../shared/bench] [--cases k_softmax,k_rope] [--threads 2] [--seconds 3]
+    python -m benchmarks.bandwidth [--cases k_softmax,k_rope] [--threads 2] [--seconds 3]
 
-For each case of the folder's cases.py: the bytes it must move (every input read once, every output written once), its time,
+For each case of benchmarks/cases.py: the bytes it must move (every input read once, every output written once), its time,
 the time of a copy that moves as many bytes, and their ratio.  Then what the same work takes in the caches (the time by which
 a call with twice as few rows is longer, times as many), and its share of the case's time: where that is most of it, arithmetic
 is the bound and not memory.  Sides take turns and the least time of each is kept.
 """
 
 import argparse
-import importlib
-import sys
 import time
 
 import torch
 
 import frameloom
+from benchmarks.cases import CASES
 
 PIECE = 32 << 10  # bytes of the arguments of the larger cached piece
 
@@ -59,21 +58,18 @@ def least(calls, seconds):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--bench", default="../shared/bench")
     parser.add_argument("--cases", default="")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--seconds", type=float, default=3.0)
     given = parser.parse_args()
-    sys.path.insert(0, given.bench)
-    cases = importlib.import_module("cases").CASES
     torch.set_num_threads(given.threads)
-    names = [n for n in given.cases.split(",") if n] or [n for n in cases if n.startswith("k_")]
+    names = [n for n in given.cases.split(",") if n] or [n for n in CASES if n.startswith("k_")]
     print("| case | MB | us | GB/s | copy us | ratio | us in the caches | share of the time |")
     print("|---|---|---|---|---|---|---|---|")
     with torch.no_grad():
         for name in names:
             torch.manual_seed(0)
-            fn, args = cases[name]("cpu", torch.float32)
+            fn, args = CASES[name]("cpu", torch.float32)
             frameloom.reset()
             compiled = frameloom.jit(fn)
             moved = nbytes(args) + nbytes(tensors(compiled(*args)))

@@ -6,7 +6,6 @@ FRAMELOOM_VERIFY=1, otherwise one warning, and the function runs plainly from th
 
 from __future__ import annotations
 
-import functools
 import sys
 import weakref
 from contextlib import nullcontext
@@ -96,7 +95,6 @@ def _entry_for(jitted: Any, slots: tuple[Any, ...]) -> Any:
     return None
 
 
-@functools.cache
 @cache
 def _cached_cast() -> Any:
     """PyTorch's function that makes and finds the casts that autocast keeps, None if it has none."""

@@ -45,7 +45,7 @@ class Instr:
     those of a jump say how many EXTENDED_ARGs it had: with two lengths that both fit, the compiler's is kept.
     Beside that of a slot, 1 says that it is the free variable, where a cell has the same name.
 
-    `run`, `atomic` and `next` are for the interpreter (`handlers.linked`)."""
+    `run`, `atomic` and `next` are for the interpreter (`linked` in capture/interpreter/opcodes)."""
 
     __slots__ = (
         "arg", "atomic", "flags", "handler", "index", "next", "op", "positions", "run", "target",

@@ -1,0 +1,30 @@
+"""The walks of CONTRIBUTING.md hold: so many files of the product name what each adds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WALKS = {
+    "LIST_TO_TUPLE": ["capture/interpreter/opcodes/containers.py"],
+    "bisect_left": ["capture/library/containers/heaps.py"],
+    "mish": ["ir/lower/ops/activation.py"],
+    "where(p, x, x) -> x": ["ir/rules/selection.py"],
+    "row_buffers": ["codegen/schedule/row_buffers.py", "codegen/schedule/tile_cpu.py"],
+}
+
+
+@pytest.mark.parametrize("word", WALKS)
+def test_a_walk_touches_the_files_that_it_names(word: str) -> None:
+    named = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
+    found = []
+    for folder in ("jit", "capture", "ir", "codegen", "runtime"):
+        for path in (ROOT / folder).rglob("*.py"):
+            if named.search(path.read_text()) or path.stem == word:
+                found.append(path.relative_to(ROOT).as_posix())
+    assert sorted(found) == WALKS[word]
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    assert not [path for path in found if path not in page]
