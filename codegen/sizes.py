@@ -7,7 +7,7 @@ import re
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import bounds
 from frameloom.ir.node import Node
-from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.compare import at_most
 from frameloom.ir.symbolic.expr import Int, Size, hint_of, size_called
 
@@ -43,7 +43,7 @@ def narrow(range_: tuple[Int, Int]) -> bool:
         return low >= -MOST - 1 and high <= MOST
     if at_most(-MOST - 1, low) and at_most(high, MOST):
         return True
-    if late_in(low) or late_in(high):
+    if unbacked_in(low) or unbacked_in(high):
         return False
     high, low = _simpler(high), -_simpler(-low)
     if max(hint_of(high), -hint_of(low)) > MOST - SPARE:
@@ -61,8 +61,8 @@ def _simpler(n: Int) -> Int:
     """At least `n`: without what is subtracted, and without what is small."""
     if not isinstance(n, Size):
         return n
-    facts = n.facts
-    if any(facts.range_of(facts.make({m: 1}))[0] < 0 for m, _ in n.terms if m):
+    shape_env = n.shape_env
+    if any(shape_env.range_of(shape_env.make({m: 1}))[0] < 0 for m, _ in n.terms if m):
         return n
     kept = {m: c for m, c in n.terms if m and c > 0}
-    return facts.make(kept) + max(dict(n.terms).get((), 0) - SPARE, 0)
+    return shape_env.make(kept) + max(dict(n.terms).get((), 0) - SPARE, 0)

@@ -190,7 +190,7 @@ class Check:
     message: str
 
     @property
-    def starts_anew(self) -> bool:
+    def bails_out(self) -> bool:
         """Whether the call starts anew as plain Python where it fails."""
         return self.message in ANEW
 

@@ -235,7 +235,7 @@ class Compiler:
     def _retreat(self, name: str, error: Exception) -> bool:
         """Whether to try again with an entry for each shape."""
         session = self.capture_session
-        if session is None or not session.varying.give_up_sizes():
+        if session is None or not session.dynamic_policy.give_up_sizes():
             return False
         log("recompiles", f"{name}: shapes have entries of their own from now on: {error!r}")
         return True

@@ -36,7 +36,7 @@ class Restart:
             return
         if self.writes is None:
             self.remembers |= self.draws is not None
-        elif defines(step) or (isinstance(step, Check) and step.starts_anew):
+        elif defines(step) or (isinstance(step, Check) and step.bails_out):
             self.is_too_late = True
 
     def steps(self, count: int) -> int:
@@ -47,7 +47,7 @@ class Restart:
         return min(ends)
 
 
-def start_anew(error: Exception, generator: Any) -> None:
+def bail_out(error: Exception, generator: Any) -> None:
     """A call has failed before it has changed anything."""
     if generator is not None:
         torch.default_generator.set_state(generator)

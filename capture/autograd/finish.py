@@ -59,7 +59,7 @@ def finish(recorder: Recorder, outputs: Sequence[Fake]) -> CapturedGraph:
         avoid_parts(recorder)
     check_memory_behind(outputs)
     check_bits(outputs)
-    recorder.soft_sizes.settle(outputs)
+    recorder.layout_assumptions.settle(outputs)
     mutated = write_back(recorder)
     counts = {i: recorder.inputs[i][2].memory.counted for i in mutated}
     recorded, pieces = recorded_views(outputs)
@@ -72,7 +72,7 @@ def finish(recorder: Recorder, outputs: Sequence[Fake]) -> CapturedGraph:
         check_inputs(recorder)
     if wants_gradients(outputs):
         # A backward graph is given what the call has, and nothing that is computed from that.
-        recorder.facts.settle_some(lambda symbol: symbol.source.origin is None)
+        recorder.shape_env.settle_some(lambda symbol: symbol.source.origin is None)
         nodes, backward = Joint(recorder, Outputs(outputs), values).cut()
     else:
         nodes = [current(fake, recorder) for fake in outputs]
@@ -94,7 +94,7 @@ def finish(recorder: Recorder, outputs: Sequence[Fake]) -> CapturedGraph:
         creation=creation if backward is None else {},
         views=views if backward is None else frozenset(),
         n_ops=recorder.n_ops,
-        facts=recorder.facts,
+        shape_env=recorder.shape_env,
         backward=backward and backward.renumbered(used),
     )
 
@@ -104,12 +104,12 @@ def _inputs_read(
 ) -> tuple[list[tuple[Any, Any]], list[int]]:
     """All that the graph could be given, as pairs of a key and what it was in the captured call, and the positions of those that it is given:
     those that it reads, that the backward graph does (`read`), or that sizes come from."""
-    if numbers := [s for s in recorder.facts.symbols if hasattr(s.source, "number")]:
+    if numbers := [s for s in recorder.shape_env.symbols if hasattr(s.source, "number")]:
         # Sizes that turned out to equal others may depend on some that no op is given.
         met = {*symbols_in([n.meta.get("val") for n in recorder.graph.nodes])}
         for symbol in numbers:
             if symbol in met:
-                recorder.numbers.size(recorder.facts.make({(symbol,): 1}))
+                recorder.numbers.size(recorder.shape_env.make({(symbol,): 1}))
     placeholders = recorder.all_placeholders()
     given = [
         *((key, real) for key, real, _ in recorder.inputs),
@@ -117,7 +117,9 @@ def _inputs_read(
     ]
     kept = {p for i, p in enumerate(placeholders) if p.users or i in read}
     unread = {given[i][0]: p for i, p in enumerate(placeholders) if p not in kept}
-    kept.update(needed_for_sizes(recorder.graph.nodes, unread, recorder.facts.late_conditions()))
+    kept.update(
+        needed_for_sizes(recorder.graph.nodes, unread, recorder.shape_env.unbacked_conditions())
+    )
     for p in unread.values():
         if p not in kept:
             recorder.graph.erase_node(p)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.autograd.history import history, places_saved_by, saved_by, without_autocast
-from frameloom.capture.symbolic.unbacked_sizes import avoid_late
+from frameloom.capture.symbolic.unbacked_sizes import avoid_unbacked
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.values.base import Avoid
 from frameloom.errors import Break, Skip
@@ -50,7 +50,7 @@ class Past:
     saved: tuple[int, ...]
 
 
-def with_spent_histories(
+def with_freed_histories(
     which: Mapping[int, Past], outputs: tuple[Any, ...], *ends: Any
 ) -> tuple[Any, ...]:
     """Called from new code.  `which`: of the outputs, those computed from others behind these.  A backward pass from others, too, comes to the
@@ -103,7 +103,7 @@ class Used:
         code = r.code
         code.emit("PUSH_NULL")
         code.emit("SWAP", 2)
-        code.load_const(with_spent_histories)
+        code.load_const(with_freed_histories)
         code.emit("SWAP", 2)
         code.load_const(self.which)
         code.emit("SWAP", 2)
@@ -201,7 +201,7 @@ def _is_freed(t: Tracer, value: TensorValue) -> bool:
     except (RuntimeError, IndexError) as error:
         return "a second time" in str(error)
     except Break as cause:
-        avoid_late(recorder)
+        avoid_unbacked(recorder)
         raise Skip(f"a history that cannot be followed: {cause}") from cause
     finally:
         recorder.restore(before)

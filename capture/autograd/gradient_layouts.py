@@ -53,19 +53,19 @@ def relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
             if not node._erased and not _infers_alike(node):
                 raise VerifyError(f"{node.format_node()} lies otherwise than its operand says")
         return differs
-    facts = sizes[0].facts
-    facts.inferred.clear()
-    facts.soft.clear()
+    shape_env = sizes[0].shape_env
+    shape_env.inferred.clear()
+    shape_env.assumed_sizes.clear()
     # Unlike those of loops, layouts of sizes that are equal or 1 are others: what is assumed becomes a condition.
-    before, facts.relaxed = facts.relaxed, False
+    before, shape_env.relaxed = shape_env.relaxed, False
     try:
         differs = lay_again(graph, layouts)
         # Nobody looks where these show: a pass in which they do not hold runs op by op.
-        facts.assume_soft()
+        shape_env.assume_sizes()
     finally:
-        facts.relaxed = before
-        facts.inferred.clear()  # under conditions that are this graph's own
-        facts.soft.clear()
+        shape_env.relaxed = before
+        shape_env.inferred.clear()  # under conditions that are this graph's own
+        shape_env.assumed_sizes.clear()
     return differs
 
 

@@ -146,7 +146,7 @@ class Joint:
 
         self.recorder.function, self.recorder.where = torch.autograd.grad, ""
         self.recorder.notes_nodes = True
-        self.recorder.soft_sizes.begin()
+        self.recorder.layout_assumptions.begin()
         try:
             with without_autocast():
                 found = list(self.recorder.run(gradients, (), {}))
@@ -160,8 +160,8 @@ class Joint:
         totals = zip(between, found[len(leaves) :], strict=True)
         self.totals = {id(r): current(g, self.recorder) for r, g in totals if g is not None}
         found = found[: len(leaves)]
-        if self.recorder.facts.symbols:
-            self.recorder.soft_sizes.settle_gradients(
+        if self.recorder.shape_env.symbols:
+            self.recorder.layout_assumptions.settle_gradients(
                 roots, self.seeds, leaves, found, self.histories.saved
             )
         return found
@@ -214,8 +214,8 @@ class Joint:
         self._check_counts(from_inputs)
         from_outputs = [n for n in forward if n in saved and n not in from_inputs]
         carried = self._carried(order, later)
-        late = [self._late(c.symbol) for c in carried if c.kind == "late"]
-        returned = [*results, *late]
+        unbacked = [self._unbacked(c.symbol) for c in carried if c.kind == "unbacked"]
+        returned = [*results, *unbacked]
         places = []
         for n in from_outputs:
             if n not in kept:
@@ -231,7 +231,7 @@ class Joint:
             placeholder(n)
         for c in carried:
             symbols[c.symbol] = graph.placeholder(f"size_{c.symbol.name}")
-            symbols[c.symbol].meta.update(val=recorder.facts.make({(c.symbol,): 1}), stack="")
+            symbols[c.symbol].meta.update(val=recorder.shape_env.make({(c.symbol,): 1}), stack="")
         for s in self.seeds:
             placeholder(s.node)
         sizes = SizeNodes(graph, symbols)
@@ -245,9 +245,9 @@ class Joint:
         whole = None
         if recorder.functions:
             recorded = itertools.takewhile(lambda n: n is not self.last.next, recorder.graph.nodes)
-            told = returned[: len(results) + len(late)]
+            told = returned[: len(results) + len(unbacked)]
             own = set(seeds).union(regions.copies.values())
-            nodes = [*(n for n in recorded if n not in own), *late]
+            nodes = [*(n for n in recorded if n not in own), *unbacked]
             whole = with_functions(nodes, recorder.functions, told, recorder.constants)
         later.update(regions.copies.values())
         for n in reversed(recorder.graph.nodes):
@@ -265,7 +265,7 @@ class Joint:
             n_inputs=len(placeholders),
             layouts=tuple(map(Layout.of, self.seeds)),
             sizes=carried,
-            n_late=len(late),
+            n_unbacked=len(unbacked),
             leading=tuple(map(self._leading, wanted, ends, itertools.repeat(reached_from))),
             saving=self.histories.saving,
             between=between,
@@ -456,16 +456,16 @@ class Joint:
             node = node.next
         return later
 
-    def _late(self, symbol: Symbol) -> Node:
+    def _unbacked(self, symbol: Symbol) -> Node:
         """What data decides, as a result of the forward graph."""
         graph = self.recorder.graph
         node = graph.create_node("call_function", *symbol.source.read(), name="size")
-        node.meta.update(val=self.recorder.facts.make({(symbol,): 1}), stack="")
+        node.meta.update(val=self.recorder.shape_env.make({(symbol,): 1}), stack="")
         return node
 
     def _carried(self, order: Sequence[Node], later: Collection[Node]) -> tuple[Carried, ...]:
         """What the backward graph, and the views that are made behind the node, need of sizes that vary."""
-        if not self.recorder.facts.symbols:
+        if not self.recorder.shape_env.symbols:
             return ()
         made = (*self.outputs.made_of, *self.outputs.views.values())
         views = (o for o in made if isinstance(o, ViewOutput))
@@ -473,14 +473,14 @@ class Joint:
         values = [n.meta.get("val") for n in (*order, *(s.node for s in self.seeds))]
         found: dict[Symbol, None] = dict.fromkeys(symbols_in([*told, *values]))
         behind = itertools.count(len(self.results))
-        if any(s.late and s.source.node in later for s in found):
+        if any(s.unbacked and s.source.node in later for s in found):
             raise Break("gradient", "sizes that data decides in the backward pass")
         # Those of numbers are made when they are first asked for.
-        given = {s: s.source.placeholder for s in found if not s.late}
+        given = {s: s.source.placeholder for s in found if not s.unbacked}
         number = {p: k for k, p in enumerate(self.recorder.all_placeholders())}
         return tuple(
-            Carried(s, "late", next(behind), 0)
-            if s.late
+            Carried(s, "unbacked", next(behind), 0)
+            if s.unbacked
             else Carried(s, s.source.kind, number[given[s]], s.source.dim)
             for s in found
         )

@@ -52,10 +52,10 @@ def capture_call(jitted: Any, slots: tuple[Any, ...], compiler: Compiler, trail:
         _check(function)
         follow = len(jitted.entries) < MAX_POSITIONS
         entry = _capture_with_retries(function, slots, compiler, trail, follow)
-        varying = session_of(compiler).varying
-        if varying.pretends and entry.guards.explain_failure(slots, None, function) is not None:
+        policy = session_of(compiler).dynamic_policy
+        if policy.replaces_ones and entry.guards.explain_failure(slots, None, function) is not None:
             # The code depends on which sizes are 1.
-            varying.small_apart = True
+            policy.small_apart = True
             jitted.add(entry)
             entry = _capture_with_retries(function, slots, compiler, trail, follow)
     except Skip as skip:
@@ -90,13 +90,13 @@ def _capture_with_retries(
     follows_iterators: bool,
 ) -> Any:
     session = session_of(compiler)
-    session.varying.from_the_start = compiler.options.dynamic is True
-    session.varying.lengths.may_break = not compiler.options.fullgraph
+    session.dynamic_policy.from_the_start = compiler.options.dynamic is True
+    session.dynamic_policy.lengths.may_break = not compiler.options.fullgraph
     has_failed = False
     for attempt in range(MAX_ATTEMPTS):
         if attempt:
             log("recompiles", f"{function.__qualname__}: attempt {attempt + 1} to capture it")
-        session.varying.begin()
+        session.dynamic_policy.begin()
         capture = Capture(function, slots, compiler, trail)
         capture.has_failed = has_failed
         capture.tracer.follows_iterators = follows_iterators
@@ -121,7 +121,7 @@ def _capture_with_retries(
         except KeepsCasts as keeps:
             session.keeps_casts, session.opens_autocast = True, session.opens_autocast or keeps.opens  # fmt: skip
         except Pretended:
-            session.varying.small_apart = True
+            session.dynamic_policy.small_apart = True
         finally:
             capture.tracer.release()
     raise Skip(f"{function.__qualname__}: no place to break was found")
@@ -249,7 +249,7 @@ class Capture:
 
     def _count_ops(self) -> None:
         n_ops = self.tracer.recorder.n_ops
-        self.session.varying.lengths.count(self.function.__code__, n_ops)
+        self.session.dynamic_policy.lengths.count(self.function.__code__, n_ops)
 
     def _plain(self, reason: str) -> Any:
         guard_sizes(self.tracer)

@@ -11,7 +11,7 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from frameloom.capture import _capture
-from frameloom.capture.symbolic.dynamic_policy import Varying
+from frameloom.capture.symbolic.dynamic_policy import DynamicPolicy
 
 if TYPE_CHECKING:
     from frameloom.capture.resume.resume_function import ResumeSpec
@@ -41,7 +41,7 @@ class Session:
 
     def __init__(self) -> None:
         self.resumes: dict[Any, tuple[ResumeSpec, Any]] = {}
-        self.varying = Varying()
+        self.dynamic_policy = DynamicPolicy()
         # Casts that autocast keeps are inputs, and regions are entered by plain Python (casts.py).
         self.keeps_casts = self.opens_autocast = False
         self.tells_compiling = True  # to a program that asks, unless what it does then fails

@@ -6,7 +6,9 @@ same state (`global_state.c`), so a compiled call is not used there either.
 
 from __future__ import annotations
 
+import _operator
 import builtins
+import operator
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,12 +27,23 @@ OWN_BUILTINS = {
 }
 
 
+OPERATORS = {name: fn for name, fn in vars(_operator).items() if name in operator.__all__}
+
+
+def operators_are_replaced() -> bool:
+    return any(operator.__dict__.get(name) is not fn for name, fn in OPERATORS.items())
+
+
+# Tables of what operators mean are made when modules are imported.
+REPLACED_EARLY = operators_are_replaced()
+
+
 def builtins_are_replaced() -> bool:
     """Whether the program has put functions of its own in the place of Python's, which a compile would call.  It calls none itself."""
-    for name in OWN_BUILTINS:  # noqa: SIM110
+    for name in OWN_BUILTINS:
         if BUILTINS.get(name) is not OWN_BUILTINS[name]:
             return True
-    return False
+    return REPLACED_EARLY or operators_are_replaced()
 
 
 saved_tensors_hooks = torch._C._autograd._top_saved_tensors_default_hooks

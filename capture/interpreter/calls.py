@@ -170,11 +170,11 @@ def call_function(
         if verdict == "state":
             return state(t, real, args, policy.STATE_TOLD_BY[real])
         if verdict == "break":
-            from frameloom.capture.library.stand_ins import find_late
+            from frameloom.capture.library.stand_ins import find_unbacked
 
-            late = find_late(real)
-            if late is not None:
-                return late(t, args, kwargs)
+            unbacked = find_unbacked(real)
+            if unbacked is not None:
+                return unbacked(t, args, kwargs)
             raise Break("library_call", f"{real.__module__}.{function.name}(...)")
         if chains_in(real.__code__) is not None:
             from frameloom.capture.speculation.hoisting import array_of

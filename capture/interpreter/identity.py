@@ -67,7 +67,7 @@ def identical(t: Tracer, a: Value, b: Value) -> bool:
     """`a is b`."""
     a, b = t.look(a), t.look(b)
     if isinstance(a, TensorValue) and isinstance(b, TensorValue):
-        t.recorder.soft_sizes.compared(a.fake, b.fake)
+        t.recorder.layout_assumptions.compared(a.fake, b.fake)
     if a is b:
         return True
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):

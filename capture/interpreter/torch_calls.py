@@ -38,15 +38,15 @@ def torch_call(
     """Record a call of a torch function."""
     if t.trying:
         raise Break("too_large", "a question that computes with tensors")
-    known, facts = len(t.settled_numbers), t.recorder.facts
-    assumed = facts.mark()
+    known, shape_env = len(t.settled_numbers), t.recorder.shape_env
+    assumed = shape_env.mark()
     try:
         return _recorded(t, fn, args, kwargs)
     except Break:
         # Plain Python takes the call, whatever its numbers are.
         while len(t.settled_numbers) > known:
             t.settled_numbers.pop().unsettle()
-        facts.take_back(assumed)
+        shape_env.take_back(assumed)
         raise
 
 
@@ -78,9 +78,9 @@ def _recorded(
         plain_kwargs = {name: without_symbols(a) for name, a in plain_kwargs.items()}
     t.count_torch_call()
     mark = t.mark()
-    snapshot, n_late = t.recorder.snapshot(), len(t.recorder.late)
+    snapshot, n_unbacked = t.recorder.snapshot(), len(t.recorder.unbacked)
     t.on_undo(functools.partial(t.recorder.restore, snapshot))
-    t.recorder.refuses_late = refuses(t)
+    t.recorder.refuses_unbacked = refuses(t)
     try:
         result = t.recorder.call(fn, plain_args, plain_kwargs, t.where())
     except Break:
@@ -90,14 +90,14 @@ def _recorded(
         t.take_back(mark)
         return _recorded(t, fn, args, kwargs, settle=True)
     finally:
-        t.recorder.refuses_late = False
+        t.recorder.refuses_unbacked = False
     note_site(t, result)
     if not torch.is_grad_enabled():
         check_given_leaves(t, result)
     for tells in t.recorder.relies_on:
         t.guards.returns(tells, (), tells())
-    if late := t.recorder.late[n_late:]:
-        found_at(t, late)
+    if unbacked := t.recorder.unbacked[n_unbacked:]:
+        found_at(t, unbacked)
     if t.recorder.assumes:
         assumed(t, f"{getattr(fn, '__name__', fn)}(...)")
     elif may_fail(snapshot[0]):

@@ -97,7 +97,7 @@ class Tracer(Journal):
         self.follows_lengths = False  # whether new lengths of containers may be left to Python
         self.follows_elements = False  # whether numbers in tensors of the CPU do
         self.foresees = False  # whether choices of data may be taken as they are in this call
-        self.foreseen: list[Any] = []  # those that were (speculation/branch_speculation.py)
+        self.speculated: list[Any] = []  # those that were (speculation/branch_speculation.py)
         self.resumed = False  # the captured function is a resume function
         self.settings = Settings(self.recorder.casts)
         self.draws: list[Value] = []  # random numbers that Python draws, in order
@@ -252,7 +252,9 @@ class Tracer(Journal):
         pattern = self._patterns.get(id(real))
         if pattern is None and self.follows_numbers:
             code = self.roots.function.__code__
-            pattern = self._patterns[id(real)] = self.session.varying.pattern(code, origin, real)
+            pattern = self._patterns[id(real)] = self.session.dynamic_policy.pattern(
+                code, origin, real
+            )
         if pattern is not None and 0 in real.shape:
             self.guards.add_tensor(origin, pattern.guard(real))
             raise NoElements(f"{origin.path()}, of which sizes vary, has no elements")
@@ -450,7 +452,7 @@ class Tracer(Journal):
         """The capture is about to depend on the length of the container at `origin`."""
         if not self.follows_lengths:
             return None
-        return self.session.varying.lengths.note(self, origin, kind, length)
+        return self.session.dynamic_policy.lengths.note(self, origin, kind, length)
 
     def guard_length(self, origin: Origin, kind: type, length: int) -> None:
         """The capture depends on the length of the container at `origin`, and on nothing else of it so far."""
@@ -459,7 +461,9 @@ class Tracer(Journal):
 
     def is_one_thing(self, origin: Origin) -> bool:
         """Whether nobody looks into the list at `origin`, since it grows with each call."""
-        return self.session.varying.lengths.is_one_thing(self.roots.function.__code__, origin)
+        return self.session.dynamic_policy.lengths.is_one_thing(
+            self.roots.function.__code__, origin
+        )
 
     # --- where we are
     def count_torch_call(self) -> None:

@@ -219,7 +219,9 @@ def _equal(t: Tracer, obj: Any, origin: Origin) -> Value:
 
 
 def _number(t: Tracer, obj: Any, origin: Origin) -> Value:
-    if t.follows_numbers and t.session.varying.varies(t.roots.function.__code__, origin, obj):
+    if t.follows_numbers and t.session.dynamic_policy.varies(
+        t.roots.function.__code__, origin, obj
+    ):
         t.guards.add(origin, "type", type(obj))
         return SymbolicNumber(t, obj, origin)
     return _equal(t, obj, origin)

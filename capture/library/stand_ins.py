@@ -37,7 +37,7 @@ LATE = {
 }
 
 
-def find_late(function: Any) -> Callable[..., Value] | None:
+def find_unbacked(function: Any) -> Callable[..., Value] | None:
     """The entry of a function whose module this package does not import."""
     found = LATE.get((function.__module__, function.__qualname__))
     if found is not None:

@@ -145,7 +145,7 @@ class Calls:
         """None for a call that has to be made."""
         if (
             self.recorder.inference
-            or self.recorder.facts.symbols  # sizes that vary: what is asked about them counts
+            or self.recorder.shape_env.symbols  # sizes that vary: what is asked about them counts
             or self.recorder.relies_on
             or "out" in kwargs
             or torch.get_default_dtype() is not self.recorder.default_dtype

@@ -158,7 +158,7 @@ class Backward:
     view_results: Mapping[int, ViewOutput] = field(default_factory=dict)
     noticed: tuple[Noticed, ...] = ()
     sizes: tuple[Carried, ...] = ()  # that vary
-    n_late: int = 0
+    n_unbacked: int = 0
     turns_on: bool = False  # whether the program turns gradient mode on itself
     reentrant: bool = (
         False  # whether it has checkpointed regions of the kind that autograd.grad refuses
@@ -192,7 +192,7 @@ class Backward:
                 replace(n, number=place[n.number]) if n.of_input else n for n in self.noticed
             ),
             sizes=tuple(
-                s if s.kind == "late" else replace(s, input=place[s.input]) for s in self.sizes
+                s if s.kind == "unbacked" else replace(s, input=place[s.input]) for s in self.sizes
             ),
             outputs=tuple(o if isinstance(o, int) else o.renumbered(place) for o in self.outputs),
             view_results={k: view.renumbered(place) for k, view in self.view_results.items()},
@@ -209,7 +209,7 @@ class Backward:
     @property
     def n_told(self) -> int:
         """How much of what the forward graph returns a call needs behind it."""
-        return self.n_results + self.n_late
+        return self.n_results + self.n_unbacked
 
     def sizes_of(self, inputs: Sequence[Any], results: Sequence[Any]) -> dict[Symbol, int]:
         """What they are in a call of the forward graph."""
@@ -222,7 +222,7 @@ class Backward:
         graph = self.with_functions
         nodes = [] if graph is None else graph.find_nodes(op="placeholder")
         called = (k for k, node in enumerate(nodes) if node.users)
-        sizes = (s.input for s in self.sizes if s.kind != "late")
+        sizes = (s.input for s in self.sizes if s.kind != "unbacked")
         noticed = (n.number for n in self.noticed if n.of_input)
         return {*self.saved_inputs, *self.inputs, *views, *called, *sizes, *noticed}
 
@@ -246,7 +246,7 @@ class CapturedGraph:
     ]  # the real tensors and numbers of the captured call, in the same order
     mutated: tuple[int, ...]  # positions of inputs that the graph writes to
     n_ops: int  # recorded ATen ops, views not counted
-    facts: Any = None  # about the sizes in it that vary: a ShapeEnv
+    shape_env: Any = None  # about the sizes in it that vary: a ShapeEnv
     frozen: tuple[str, ...] = ()  # names of constants that are parameters and buffers of modules
     visible: int | None = None  # how many of the first outputs the program sees; None: all
     # Whether a call that fails before it writes starts anew: what runs the graph raises RunPlainly then.

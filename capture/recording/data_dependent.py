@@ -14,7 +14,7 @@ import torch
 from frameloom.capture.recording.constant_folding import MAX_ELEMENTS, known_value
 from frameloom.capture.recording.views import view
 from frameloom.capture.shapes.registry import broadcast
-from frameloom.capture.symbolic.unbacked_sizes import is_possible, late_result, places
+from frameloom.capture.symbolic.unbacked_sizes import is_possible, places, unbacked_result
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.schema import tensors_of
 from frameloom.capture.tensors.sized import lies_plainly
@@ -41,7 +41,7 @@ def asks_for_data(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     result = handler(recorder, values, *args, **kwargs) if handler is not None else None
     if result is None:
         fakes = tensors_of(func, args, kwargs)
-        result = late_result(recorder, func, fakes, args, kwargs)
+        result = unbacked_result(recorder, func, fakes, args, kwargs)
     if result is None:
         raise Break("data_dependent", str(func))
     return result

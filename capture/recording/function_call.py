@@ -89,7 +89,7 @@ def record_call(
         kwargs = {name: without_symbols(a) for name, a in kwargs.items()}
     _begin(recorder, fn, args, kwargs, where)
     recorder.is_followed = wanted = _is_followed(fn, args, kwargs)
-    recorder.soft_sizes.begin()
+    recorder.layout_assumptions.begin()
     whole = _as_whole(recorder, fn, args, kwargs)
     recorder.goes_as_eager = whole is None and fn not in OTHERWISE
     if fn in POOLS_OF_ROWS and (fake := next(fakes_in((args, kwargs)), None)) is not None:
@@ -166,7 +166,7 @@ def _as_whole(
 ) -> Callable[..., Any] | None:
     """What records the call as a whole."""
     whole = WHOLE.get(fn)
-    if recorder.facts.symbols:
+    if recorder.shape_env.symbols:
         whole = WHOLE_OVER_SIZES.get(fn, whole)
     if fn in WHOLE_ON_GPU and any(f.device.type == "cuda" for f in fakes_in((args, kwargs))):
         whole = WHOLE_ON_GPU[fn]
@@ -180,13 +180,13 @@ def _note_layouts(
 ) -> None:
     """What the call has assumed of sizes, and whether that shows in its result."""
     # A gradient may lead back from sizes met later.
-    if recorder.facts.symbols or recorder.is_followed:
+    if recorder.shape_env.symbols or recorder.is_followed:
         results = (*fakes_in((result,)),)
-        recorder.soft_sizes.called(fn, called, (*fakes_in(called),), results)
-    if recorder.facts.soft:
+        recorder.layout_assumptions.called(fn, called, (*fakes_in(called),), results)
+    if recorder.shape_env.assumed_sizes:
         results = tuple(fakes_in((result,)))
         is_answer = not results and result is not None
-        recorder.soft_sizes.end(
+        recorder.layout_assumptions.end(
             recorder.last, fn, called, tuple(fakes_in(called)), results, is_answer
         )
 
@@ -204,9 +204,9 @@ def run_recorded(
             if recorder.inference:
                 # Inference mode hides the decomposition of composite ops from dispatch modes.
                 # And autocast keeps no casts there.
-                with torch.inference_mode(False), torch.no_grad(), without_cache(recorder.autocast), products_over(recorder.facts, recorder.casts), recorder:  # fmt: skip
+                with torch.inference_mode(False), torch.no_grad(), without_cache(recorder.autocast), products_over(recorder.shape_env, recorder.casts), recorder:  # fmt: skip
                     return fn(*args, **kwargs)
-            with products_over(recorder.facts, recorder.casts), recorder:
+            with products_over(recorder.shape_env, recorder.casts), recorder:
                 result = fn(*args, **kwargs)
                 if recorder.is_followed:
                     derive_as_eager(result)

@@ -38,7 +38,7 @@ from frameloom.capture.shapes.device_layouts import on_device
 from frameloom.capture.shapes.refused_dtypes import check_arguments
 from frameloom.capture.symbolic.custom_op_sizes import special_of
 from frameloom.capture.symbolic.dynamic_policy import Pattern
-from frameloom.capture.symbolic.layout_assumptions import SoftSizes
+from frameloom.capture.symbolic.layout_assumptions import LayoutAssumptions
 from frameloom.capture.symbolic.number_inputs import (
     NumberInputs,
     has_symbols,
@@ -142,16 +142,16 @@ class Recorder(TorchDispatchMode):
         self.numbers = NumberInputs(self.graph)
         self.functions: list[Any] = []  # calls of the program's autograd Functions, as Derivatives
         self.calls = Calls(self)
-        self.facts = ShapeEnv(lambda size: SizeNode(size.facts, size))  # of sizes that vary
-        self.facts.note = self._assumed
-        self.facts.undecided = functools.partial(undecided, self)
+        self.shape_env = ShapeEnv(lambda size: SizeNode(size.shape_env, size))  # of sizes that vary
+        self.shape_env.note = self._assumed
+        self.shape_env.undecided = functools.partial(undecided, self)
         # Calls of parts of the program, and the instructions that make them.
         self.parts: list[tuple[torch.fx.Node, Any]] = []
-        self.late: list[Any] = []  # where sizes come from that data decides
-        self.refuses_late = False  # whether the current call may make none
+        self.unbacked: list[Any] = []  # where sizes come from that data decides
+        self.refuses_unbacked = False  # whether the current call may make none
         self.counted: dict[Any, tuple[Int, Result]] = {}  # how many are not zero
         self.places: dict[Any, Fake] = {}  # and which, where the program does not see it
-        self.soft_sizes = SoftSizes(self.facts, self.graph)
+        self.layout_assumptions = LayoutAssumptions(self.shape_env, self.graph)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -177,7 +177,9 @@ class Recorder(TorchDispatchMode):
         if tensor.requires_grad and tensor.is_inference() and torch.is_inference_mode_enabled():
             raise Break("unsupported_tensor", "an inference tensor that requires gradients, as its views do not")  # fmt: skip
         with torch.inference_mode(False):
-            fake = fake_like(tensor) if pattern is None else pattern.fake(self.facts, tensor, key)
+            fake = (
+                fake_like(tensor) if pattern is None else pattern.fake(self.shape_env, tensor, key)
+            )
         self.give(fake, tensor, key)
         if pattern is not None:
             pattern.placeholder = fake.node
@@ -244,12 +246,12 @@ class Recorder(TorchDispatchMode):
         return {id(fake) for fake in self.fakes[self.old :]}
 
     def snapshot(self) -> tuple[Any, int, int, tuple[int, int]]:
-        return (self.graph._root.prev, self.n_ops, len(self.undo), self.soft_sizes.mark())
+        return (self.graph._root.prev, self.n_ops, len(self.undo), self.layout_assumptions.mark())
 
     def restore(self, snapshot: tuple[Any, int, int, tuple[int, int]]) -> None:
         """Take back everything recorded since; inputs stay known (unused ones are dropped at the end)."""
-        last, self.n_ops, undo, soft = snapshot
-        self.soft_sizes.take_back(soft)
+        last, self.n_ops, undo, assumptions = snapshot
+        self.layout_assumptions.take_back(assumptions)
         lost = None
         while len(self.undo) > undo:
             was = self.undo.pop()
@@ -268,10 +270,10 @@ class Recorder(TorchDispatchMode):
         self.inputs.clear()
         self.undo.clear()
         self.known.clear()
-        self.facts.release()
-        self.soft_sizes.release()
+        self.shape_env.release()
+        self.layout_assumptions.release()
         self.unknown.clear()
-        self.late.clear()
+        self.unbacked.clear()
         self.parts.clear()
         self.counted.clear()
         self.places.clear()
@@ -296,7 +298,7 @@ class Recorder(TorchDispatchMode):
             raise Break("unsupported_op", str(func))
         if func is aten.size.default:  # C++ code wants plain sizes
             return [int(n) for n in args[0].shape]
-        if self.facts.symbols:
+        if self.shape_env.symbols:
             args = tuple(map(with_sizes, args))
             kwargs = {name: with_sizes(a) for name, a in kwargs.items()}
         if func is aten.lift_fresh.default and not isinstance(args[0], Fake):
@@ -318,20 +320,20 @@ class Recorder(TorchDispatchMode):
         check_filled(func, args, self)
         if self.autocast and func is aten._to_copy.default:
             self.casts.note(self, args[0])
-        facts = facts_of(func)
-        check_layouts(func, facts.sparse, args, kwargs, self.is_followed)
-        if facts.data_dependent or selects_by_mask(func, args):
+        shape_env = facts_of(func)
+        check_layouts(func, shape_env.sparse, args, kwargs, self.is_followed)
+        if shape_env.data_dependent or selects_by_mask(func, args):
             return asks_for_data(self, func, args, kwargs)
-        if facts.resizes:
+        if shape_env.resizes:
             return reshape(self, func, *args, **kwargs)
-        if facts.behaviour == "write":
+        if shape_env.behaviour == "write":
             number = torch._C._autograd._get_sequence_nr() if self.is_followed else 0
             result = write_op(self, func, args, kwargs)
             if self.is_followed and isinstance(result, Fake) and result.view_of is not None:
                 self.written_parts[number] = WrittenPart.of(func, args, kwargs)
             return result
-        if facts.behaviour == "view":
-            if facts.is_composite:  # others stand for it, and some of them may be no views
+        if shape_env.behaviour == "view":
+            if shape_env.is_composite:  # others stand for it, and some of them may be no views
                 raise Break("unsupported_op", f"{func} as one op")
             return view(self, func, args, kwargs)
         if (special := SPECIAL.get(func) or special_of(func)) is not None:
@@ -370,7 +372,7 @@ class Recorder(TorchDispatchMode):
             if self.notes_nodes:
                 note_sum(node)
                 meta = summed(node, meta)
-            if self.facts.has_late and device.type != "cpu":
+            if self.shape_env.has_unbacked and device.type != "cpu":
                 check_device(node, meta)
             like = self.new(meta, device)
         check_numbers(func, args, kwargs, like)
@@ -417,7 +419,7 @@ class Recorder(TorchDispatchMode):
         if isinstance(a, Fake):
             return current(a, self)
         if isinstance(a, Size):
-            return self.numbers.size(self.facts.resolved(a))
+            return self.numbers.size(self.shape_env.resolved(a))
         return self.numbers.node(a.node.number) if isinstance(a, SYMBOLS) else a
 
     def all_placeholders(self) -> list[torch.fx.Node]:

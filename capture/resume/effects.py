@@ -151,7 +151,7 @@ def _unchanged(t: Tracer, new: Value, before: Any, place: Origin) -> bool:
     if before is MISSING:
         return False
     if isinstance(new, TensorValue) and isinstance(before, torch.Tensor):
-        t.session.varying.outgrow(t.roots.function.__code__, place, new.fake.shape)
+        t.session.dynamic_policy.outgrow(t.roots.function.__code__, place, new.fake.shape)
     if new.origin is place:
         return True
     if isinstance(

@@ -55,7 +55,7 @@ from frameloom.capture.speculation.branch_speculation import forgetting
 from frameloom.capture.speculation.hoisting import ArrayOrigin, with_arrays
 from frameloom.capture.symbolic.dynamic_policy import Pretended, Related
 from frameloom.capture.symbolic.size_guards import guard_sizes
-from frameloom.capture.symbolic.unbacked_sizes import assumed, avoid_late, checks_sizes
+from frameloom.capture.symbolic.unbacked_sizes import assumed, avoid_unbacked, checks_sizes
 from frameloom.capture.values.base import NULL, Avoid, LazyValue, Value
 from frameloom.capture.values.const import ConstValue, is_nan
 from frameloom.capture.values.containers.container import ListValue, TupleValue
@@ -101,7 +101,7 @@ class Piece:
         check_that_leaves_stay_inside(t, self.outputs)
         self.detached = detached([v.fake for v in self.outputs], t.went_back > 0)
         self.modes: Modes | None = None
-        self.spent = Used(t, self.outputs, not capture.compiler.options.fullgraph)
+        self.freed = Used(t, self.outputs, not capture.compiler.options.fullgraph)
         self.graph: CapturedGraph | None = None
         self.compiled: Any = None
         self.by_identity = (
@@ -117,10 +117,10 @@ class Piece:
                 self.modes = modes_of(self.outputs)
                 followed = inputs_followed(t.recorder)
                 self.graph = finish(
-                    t.recorder, without_histories(t, self.outputs, self.spent.which)
+                    t.recorder, without_histories(t, self.outputs, self.freed.which)
                 )
             except Break as cause:
-                avoid_late(t.recorder)
+                avoid_unbacked(t.recorder)
                 raise leaves_or(t, Skip(f"a gradient is needed: {cause}")) from cause
             if self.graph.backward is not None:
                 watch_autograd(t)
@@ -138,12 +138,14 @@ class Piece:
             restarts = check_that_restart_is_possible(t, self.graph, ours)
             self.graph = replace(self.graph, restarts=restarts)
             checks_sizes(t, self.graph, ours)
-            facts = t.recorder.facts
-            if t.session.varying.relate(facts):
+            shape_env = t.recorder.shape_env
+            if t.session.dynamic_policy.relate(shape_env):
                 raise Related
-            if t.session.varying.pretends and not facts.hold(lambda s: s.source.actual):
+            if t.session.dynamic_policy.replaces_ones and not shape_env.hold(
+                lambda s: s.source.actual
+            ):
                 raise Pretended
-            facts.relaxed = True
+            shape_env.relaxed = True
             for call in calls_in(self.graph.graph) if ours else ():
                 for part in call.parts:
                     part.compile(partial(capture.compiler.compile_part, trail=capture.trail))
@@ -151,7 +153,7 @@ class Piece:
             sized = checks_sizes(t, self.graph, ours)
             if restarts and config.verify and not sized and not self.graph.mutated:
                 self.compiled = verified(self.compiled, self.graph.gm.forward)
-            if t.foreseen:
+            if t.speculated:
                 self.compiled = forgetting(t, self.compiled)
             self.compiled = watching(t, self.graph, self.compiled, self.cast)
         if t.arrays:
@@ -172,7 +174,7 @@ class Piece:
             entry = _capture.Entry.direct(built.guards, self.compiled, recipe)
         else:
             entry = _capture.Entry.code(built.guards, function)
-        entry.varies = not all(s.late for s in self.tracer.recorder.facts.symbols)
+        entry.varies = not all(s.unbacked for s in self.tracer.recorder.shape_env.symbols)
         self.capture.compiler.add_guards(built.guards)
         return entry
 
@@ -186,7 +188,7 @@ def entry_for_return(capture: Capture, result: Value) -> Any:
     if (
         not piece.effects
         and not piece.detached
-        and not piece.spent.which
+        and not piece.freed.which
         and piece.modes is None
         and not capture.tracer.draws
         and not capture.tracer.arrays
@@ -341,8 +343,8 @@ class RootWriter:
             code.call(len(given) + 2 * (piece.modes is not None))
             if piece.detached:
                 code.call_const_after(detach_some, (piece.detached,))
-            if piece.spent.which:
-                piece.spent.emit(r)
+            if piece.freed.which:
+                piece.freed.emit(r)
             r.output_name = code.temporary()
             code.store(r.output_name)
         for draw in self.tracer.draws:

@@ -11,7 +11,7 @@ import torch
 from frameloom.capture.shapes.registry import empty
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.sized import dense_strides, empty_strided, has_sizes, settled
-from frameloom.ir.symbolic.atoms import atoms_of, evaluated, late_in
+from frameloom.ir.symbolic.atoms import atoms_of, evaluated, unbacked_in
 from frameloom.ir.symbolic.expr import Int, Size, hint_of
 
 TRIED = (1, 2, 7, 40)  # sizes
@@ -96,7 +96,7 @@ def _has_format_for_all(form: Any, x: Any, weight: Any, *options: Any) -> bool:
     """Whether PyTorch chooses that format for other sizes, too: a few of each kind are tried."""
     numbers = [n for t in (x, weight) for n in (*t.shape, *t.stride()) if isinstance(n, Size)]
     symbols = sorted({s for n in numbers for s in atoms_of(n)}, key=lambda s: s.name)
-    if len(symbols) > MOST or any(map(late_in, numbers)):
+    if len(symbols) > MOST or any(map(unbacked_in, numbers)):
         return False
     for values in itertools.product(TRIED, repeat=len(symbols)):
         at = dict(zip(symbols, values, strict=True)).__getitem__

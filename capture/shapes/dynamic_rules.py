@@ -26,7 +26,7 @@ from frameloom.capture.shapes.registry import (
 )
 from frameloom.capture.shapes.view_rules import expand
 from frameloom.capture.tensors.sized import dense_strides, empty_strided, lies_channels_last
-from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.expr import Int, Size, hint_of
 
 aten = torch.ops.aten
@@ -412,7 +412,7 @@ def _pad(func: Any, x: Any, pads: Sequence[Int], value: Any = 0) -> Any:
         shape[d] = shape[d] + pair[0] + pair[1]
         if not (left >= 0 and shape[d] >= 0):
             return None
-    known = [p for p in pads if not late_in(p)]
+    known = [p for p in pads if not unbacked_in(p)]
     grows = any(p > 0 for p in known)
     if not grows and len(known) == len(pads):  # a part, copied as it lies
         note_not_1(shape, is_plain=False)

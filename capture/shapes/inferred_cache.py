@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from frameloom.capture.tensors.sized import SizedMeta
-from frameloom.ir.symbolic.call_layouts import Soft
+from frameloom.ir.symbolic.call_layouts import AssumedSizes
 from frameloom.ir.symbolic.expr import Size
 from frameloom.ir.symbolic.shape_env import ShapeEnv
 
@@ -29,41 +29,41 @@ class _Unfit(Exception):
 @dataclass(frozen=True, slots=True)
 class Answer:
     result: Any
-    soft: Soft
+    assumed_sizes: AssumedSizes
 
 
 def inferred(
     infer: Callable[[Any, Any, Any], Any], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """`infer(func, args, kwargs)`, where sizes are among the arguments."""
-    facts = _facts_of((*args, *kwargs.values()))
-    if facts is None or facts.has_late or facts.relaxed:
+    shape_env = _facts_of((*args, *kwargs.values()))
+    if shape_env is None or shape_env.has_unbacked or shape_env.relaxed:
         return infer(func, args, kwargs)
     try:
         names = [(name, _token(a)) for name, a in kwargs.items()]
         key = (func, *map(_token, args), *names, torch.get_default_dtype())
     except _Unfit:
         return infer(func, args, kwargs)
-    known: Answer | None = facts.inferred.get(key)
+    known: Answer | None = shape_env.inferred.get(key)
     if known is None:
-        before, facts.soft = facts.soft, Soft()
+        before, shape_env.assumed_sizes = shape_env.assumed_sizes, AssumedSizes()
         try:
             result = infer(func, args, kwargs)
         finally:
-            own, facts.soft = facts.soft, before
-            facts.soft.add(own)
+            own, shape_env.assumed_sizes = shape_env.assumed_sizes, before
+            shape_env.assumed_sizes.add(own)
         if any(result is a for a in args):
             return result
-        facts.inferred[key] = Answer(result, own)
+        shape_env.inferred[key] = Answer(result, own)
         return result
-    facts.soft.add(known.soft)
+    shape_env.assumed_sizes.add(known.assumed_sizes)
     return known.result
 
 
 def _facts_of(values: Iterable[Any]) -> ShapeEnv | None:
     for a in values:
         if isinstance(a, Size):
-            return a.facts
+            return a.shape_env
         if isinstance(a, SizedMeta):
             found = _facts_of((*a.own_shape, *a.own_strides, a.own_offset))
         else:

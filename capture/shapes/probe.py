@@ -16,7 +16,7 @@ import torch.utils._pytree as pytree
 
 from frameloom.capture.tensors.sized import SizedMeta, dense_strides, empty_strided
 from frameloom.errors import let_mistakes_through
-from frameloom.ir.symbolic.atoms import atoms_of, evaluated, late_in
+from frameloom.ir.symbolic.atoms import atoms_of, evaluated, unbacked_in
 from frameloom.ir.symbolic.compare import surely_positive
 from frameloom.ir.symbolic.expr import Int, Size, Symbol
 
@@ -34,7 +34,7 @@ def by_trials(func: Any, args: Any, kwargs: Any, infer: Callable[..., Any]) -> A
     leaves = pytree.tree_leaves((args, kwargs))
     numbers = list(dict.fromkeys(_numbers(leaves)))
     symbols = sorted({s for n in numbers for s in atoms_of(n)}, key=lambda s: s.name)
-    if not symbols or len(symbols) > MOST or any(map(late_in, numbers)):
+    if not symbols or len(symbols) > MOST or any(map(unbacked_in, numbers)):
         return None
     try:
         trials = [(at, _answer(func, args, kwargs, infer, at)) for at in _assignments(symbols)]
@@ -52,7 +52,7 @@ def by_trials(func: Any, args: Any, kwargs: Any, infer: Callable[..., Any]) -> A
             return None
         results.append(made)
     for s in symbols:
-        size = s.facts.make({(s,): 1})
+        size = s.shape_env.make({(s,): 1})
         if surely_positive(size) or _fits_nothing(s, func, args, kwargs, infer, results, symbols):
             continue
         if not size > 0:

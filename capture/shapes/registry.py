@@ -28,7 +28,7 @@ from frameloom.capture.tensors.sized import (
 )
 from frameloom.config import config
 from frameloom.debug import log
-from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.compare import equal, same
 from frameloom.ir.symbolic.expr import Int, Size, hint_of
 from frameloom.ir.symbolic.symint import follows, is_less, size_of
@@ -67,7 +67,7 @@ def _is_sized(args: Any) -> bool:
 
 def _infer_sized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Where no rule says it for sizes that vary, they are settled."""
-    exact = RULES.get(func) if func in ALSO_LATE and _has_late(args) else None
+    exact = RULES.get(func) if func in ALSO_LATE and _has_unbacked(args) else None
     rule = exact or SIZED_RULES.get(func) or RULES.get(func)
     if rule is None and is_pointwise(func):
         rule = pointwise
@@ -91,11 +91,11 @@ def _infer_sized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 ALSO_LATE = (aten.cat.default,)
 
 
-def _has_late(value: Any) -> bool:
+def _has_unbacked(value: Any) -> bool:
     """Whether sizes among the arguments are known only behind an op of the graph."""
     if isinstance(value, list | tuple):
-        return any(map(_has_late, value))
-    return isinstance(value, SizedMeta) and any(map(late_in, (*value.shape, *value.stride())))
+        return any(map(_has_unbacked, value))
+    return isinstance(value, SizedMeta) and any(map(unbacked_in, (*value.shape, *value.stride())))
 
 
 def _settled(a: Any) -> Any:
@@ -332,7 +332,7 @@ def _iterator_order(shape: tuple[int, ...], tensors: list[torch.Tensor]) -> list
         note_not_1(repeated, is_plain=True)
 
     sizes = [n for some in (shape, *operands) for n in some if isinstance(n, Size)]
-    if sizes and not any(map(late_in, sizes)) and all(_in_order(shape, o) for o in operands):
+    if sizes and not any(map(unbacked_in, sizes)) and all(_in_order(shape, o) for o in operands):
         return plain
 
     def order(i: int, j: int) -> int:
@@ -366,7 +366,7 @@ def note_not_1(sizes: Sequence[Int], is_plain: bool) -> None:
     """That the layout is said for other sizes than 1.  `is_plain`: that of a tensor which is 1 in the captured call is the same for others."""
     for n in sizes:
         if isinstance(n, Size) and not (is_plain and hint_of(n) == 1):
-            n.facts.is_one_softly(n)
+            n.shape_env.is_one_softly(n)
 
 
 def _in_order(shape: Sequence[Int], strides: Sequence[Int]) -> bool:
@@ -386,9 +386,9 @@ def _is_zero_here(n: Int) -> bool:
     """Whether it is 0 in the captured call, which then is a condition; that it is not becomes one only if it shows."""
     if not isinstance(n, Size):
         return _is_zero(n)
-    if hint_of(n) == 0 and not late_in(n):
-        return bool(n.facts.is_zero(n))
-    n.facts.not_0_softly(n)
+    if hint_of(n) == 0 and not unbacked_in(n):
+        return bool(n.shape_env.is_zero(n))
+    n.shape_env.not_0_softly(n)
     return False
 
 
@@ -398,7 +398,7 @@ def _is_one(n: Int) -> bool:
 
 def _is_one_here(n: Int) -> bool:
     """Whether it is 1 in the captured call, which then is a condition."""
-    return n.facts.is_one_softly(n) if isinstance(n, Size) and hint_of(n) == 1 else _is_one(n)
+    return n.shape_env.is_one_softly(n) if isinstance(n, Size) and hint_of(n) == 1 else _is_one(n)
 
 
 def is_dense(t: torch.Tensor) -> bool:

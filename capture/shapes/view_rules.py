@@ -10,7 +10,7 @@ import torch
 
 from frameloom.capture.shapes.registry import empty, sized_rule, wrap_dim
 from frameloom.capture.tensors.sized import empty_strided, strides_of
-from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.compare import bounds, equal, fits, same
 from frameloom.ir.symbolic.expr import Int, Size, hint_of, largest, smallest
 
@@ -29,18 +29,18 @@ def is_one(n: Int) -> bool:
 
 def _is_one_softly(n: Int, alone: bool = False) -> bool:
     """Where a stride depends on it."""
-    return n.facts.is_one_softly(n, alone) if isinstance(n, Size) else n == 1
+    return n.shape_env.is_one_softly(n, alone) if isinstance(n, Size) else n == 1
 
 
 def _meet(a: Int, b: Int) -> bool:
     """Whether they are equal; where they are not in this call, they are taken for different in all."""
-    if same(a, b) or late_in(a - b):
+    if same(a, b) or unbacked_in(a - b):
         return same(a, b)
     if hint_of(a) == hint_of(b):
         return bool(a == b)
     n = a - b
     if isinstance(n, Size):
-        n.facts.apart_softly(n)
+        n.shape_env.apart_softly(n)
     return False
 
 
@@ -66,7 +66,7 @@ def infer_size(shape: Sequence[Int], own: Sequence[Int]) -> list[Int] | None:
 def _equal_each(shape: Sequence[Int], own: Sequence[Int]) -> None:
     """Leading sizes that are equal in this call become so in all."""
     for n, mine in zip(shape, own, strict=False):
-        if late_in(n) or late_in(mine) or hint_of(n) != hint_of(mine):
+        if unbacked_in(n) or unbacked_in(mine) or hint_of(n) != hint_of(mine):
             break
         equal(n, mine)
 
@@ -163,7 +163,7 @@ def expand(func: Any, x: Any, shape: Sequence[Int], *, implicit: bool = False) -
         own: Int = x.shape[d - lead] if d >= lead else 1
         stride: Int = x.stride(d - lead) if d >= lead else sizes[-1] * strides[-1] if sizes else 1
         n = shape[d]
-        if isinstance(n, Size) and not late_in(n) and n < 0:
+        if isinstance(n, Size) and not unbacked_in(n) and n < 0:
             n = int(n)
         if not isinstance(n, Size) and n < 0:
             if d < lead or n < -1:

@@ -45,7 +45,7 @@ MOST = 64  # choices of one graph
 MOST_HERE = 2  # by one instruction of one frame, which may stand in a loop that the data ends
 
 
-def foreseen_truth(t: Tracer, condition: TensorValue, taken_out: bool = False) -> bool | None:
+def speculated_truth(t: Tracer, condition: TensorValue, taken_out: bool = False) -> bool | None:
     """The truth of a condition in the captured call, None where it is not counted on.  `taken_out`: as a number, which needs no break as long as
     nobody asks for it."""
     frame = t.frame
@@ -54,15 +54,15 @@ def foreseen_truth(t: Tracer, condition: TensorValue, taken_out: bool = False) -
     site = (frame.code, frame.at.index)
     refused = t.session.is_certain if taken_out else t.session.is_avoided
     here = (id(frame), frame.at.index)
-    if refused(*site) or len(t.foreseen) >= MOST or t.foreseen.count((here, site)) >= MOST_HERE:
+    if refused(*site) or len(t.speculated) >= MOST or t.speculated.count((here, site)) >= MOST_HERE:
         return None
     expected = _expected(t, condition)
     if expected is None:
         return None
     t.torch_call(partial(hold, expected=expected, message=FORESEEN), [condition], {})
     t.rerun_sites.append(site)
-    t.foreseen.append((here, site))
-    t.on_undo(t.foreseen.pop)
+    t.speculated.append((here, site))
+    t.on_undo(t.speculated.pop)
     return expected
 
 
@@ -122,7 +122,7 @@ def if_finite(node: torch.fx.Node, depth: int = 8) -> bool | None:
 def forgetting(t: Tracer, compiled: Callable[..., Any]) -> Callable[..., Any]:
     """The graph; where a call is another than was foreseen, what was compiled so is forgotten."""
     session, jitted = t.session, t.session.capturing
-    sites = [site for _, site in t.foreseen]
+    sites = [site for _, site in t.speculated]
 
     def run(*inputs: Any) -> Any:
         try:

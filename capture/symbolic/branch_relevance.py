@@ -63,7 +63,7 @@ def _is_jump(at: Instr) -> bool:
 def _comes_to(frame: Frame, start: Instr | None, goal: Instr | None) -> bool:
     """Whether the frame, going on at `start`, comes to `goal` as it is now."""
     t = frame.t
-    mark, assumed, known = t.mark(), t.recorder.facts.mark(), len(t.settled_numbers)
+    mark, assumed, known = t.mark(), t.recorder.shape_env.mark(), len(t.settled_numbers)
     kept = frame.at, frame.before, frame.mark, frame.kwnames
     stack = list(frame.stack)
     t.trying += 1
@@ -95,7 +95,7 @@ def _take_back(t: Tracer, mark: int, assumed: int, known: int) -> None:
     t.take_back(mark)
     while len(t.settled_numbers) > known:
         t.settled_numbers.pop().unsettle()
-    t.recorder.facts.take_back(assumed)
+    t.recorder.shape_env.take_back(assumed)
 
 
 def _is_same(a: list[object], b: list[object]) -> bool:

@@ -24,7 +24,7 @@ from frameloom.capture.symbolic.layout_probe import ATTENTION, DROPOUT, SMALL, c
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.values.numbers.symbolic import SYMBOLS
 from frameloom.errors import let_mistakes_through
-from frameloom.ir.symbolic.atoms import atoms_of, evaluated, is_given_stride, late_in
+from frameloom.ir.symbolic.atoms import atoms_of, evaluated, is_given_stride, unbacked_in
 from frameloom.ir.symbolic.expr import Int, Size, Symbol
 from frameloom.ir.symbolic.shape_env import ShapeEnv
 from frameloom.ir.symbolic.symint import size_of
@@ -62,17 +62,17 @@ class Chain:
 
     def __init__(
         self,
-        facts: ShapeEnv,
+        shape_env: ShapeEnv,
         calls: Sequence[Called],
         outputs: Sequence[Fake],
         back: Backward | None,
     ) -> None:
-        self.facts = facts
+        self.shape_env = shape_env
         self.outputs = outputs
         self.back = back
         self.calls = calls
         self._found: dict[tuple[int, ...], bool | None] = {}
-        sizes = {s: facts.resolved(facts.make({(s,): 1})) for s in facts.symbols}
+        sizes = {s: shape_env.resolved(shape_env.make({(s,): 1})) for s in shape_env.symbols}
         self._sizes = sizes
         self._free = [s for s, n in sizes.items() if isinstance(n, Size) and [*atoms_of(n)] == [s]]
 
@@ -88,7 +88,7 @@ class Chain:
 
     def is_alike(self, size: Size, number: int, alone: bool) -> bool | None:
         """Whether all that is seen is as recorded where `size` is that number, and, unless `alone`, others are 1; None where that cannot be tried."""
-        known = self.facts.resolved(size)
+        known = self.shape_env.resolved(size)
         if not isinstance(known, Size):
             return known != number
         possible = filter(self._holds, self._assignments(known, number, alone))
@@ -100,17 +100,22 @@ class Chain:
     def _usual(self) -> Values:
         values = {s: max(s.hint, 1) for s in self._free}
         for s in self._free:
-            if s.late:  # its hint is no number that a call had
-                values[s] = int(min(values[s], self.facts.most_of(s, self._at(values))))
+            if s.unbacked:  # its hint is no number that a call had
+                values[s] = int(min(values[s], self.shape_env.most_of(s, self._at(values))))
         if self._holds(values):
             return values
         # The code may be for negative numbers, or for 0.
-        return {s: n if s.late else s.hint for s, n in values.items()}
+        return {s: n if s.unbacked else s.hint for s, n in values.items()}
 
     def _is_possible(self, values: Values) -> bool:
         at = self._at(values)
-        ranges = ((s, self.facts.range_of(self.facts.make({(s,): 1}))) for s in self.facts.symbols)
-        return self.facts.is_possible(at) and all(low <= at(s) <= high for s, (low, high) in ranges)
+        ranges = (
+            (s, self.shape_env.range_of(self.shape_env.make({(s,): 1})))
+            for s in self.shape_env.symbols
+        )
+        return self.shape_env.is_possible(at) and all(
+            low <= at(s) <= high for s, (low, high) in ranges
+        )
 
     def _patterns(self, usual: Values) -> Iterator[Values]:
         """Numbers for all symbols of which none is special: layouts hang on which are larger than others."""
@@ -159,10 +164,10 @@ class Chain:
 
     def _holds(self, values: Values) -> bool:
         """Whether a call with these sizes comes to the code."""
-        at, late = self._at(values), self.facts.late_conditions()
-        if not (self._is_possible(values) and self.facts.hold(at)):
+        at, unbacked = self._at(values), self.shape_env.unbacked_conditions()
+        if not (self._is_possible(values) and self.shape_env.hold(at)):
             return False
-        return all(evaluated(n, at) >= 0 for n in late)
+        return all(evaluated(n, at) >= 0 for n in unbacked)
 
     def _at(self, values: Values) -> Callable[[Symbol], int]:
         full: Values = dict(values)
@@ -189,7 +194,7 @@ def _candidates(
     symbol: Symbol, size: Size, number: int, usual: Callable[[Symbol], int]
 ) -> Collection[int]:
     """Numbers for a symbol of `size`, which is to come to `number`."""
-    if late_in(size):
+    if unbacked_in(size):
         return range(5)
     own = usual(symbol)
     if own > 0:
@@ -251,14 +256,14 @@ class _Run:
     def _results(self, call: Called) -> list[torch.Tensor]:
         args, kwargs = map(self._plain, call.given)
         shapes = [self._numbers(f.shape) for f in call.results]
-        for numbers in (None, *(_data(shapes) if self.chain.facts.has_late else ())):
+        for numbers in (None, *(_data(shapes) if self.chain.shape_env.has_unbacked else ())):
             for f in _deciding(call) if numbers is not None else ():
                 t = self._tensor(f).data
                 t.copy_(numbers(t))
             with torch.set_grad_enabled(call.grad):
                 found = call.fn(*args, **kwargs)
             tensors = [t for t in pytree.tree_leaves(found) if isinstance(t, torch.Tensor)]
-            if not self.chain.facts.has_late or [tuple(t.shape) for t in tensors] == shapes:
+            if not self.chain.shape_env.has_unbacked or [tuple(t.shape) for t in tensors] == shapes:
                 return tensors
         raise ValueError("other data decides")
 

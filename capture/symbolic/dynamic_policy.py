@@ -43,18 +43,18 @@ class NoElements(Skip):
     """A tensor of which sizes vary has no elements: there is nothing to gain by compiling for this call."""
 
 
-class Varying:
+class DynamicPolicy:
     """What is known of the numbers that one jitted function has looked at."""
 
     def __init__(self) -> None:
         self.follows_sizes = True
         self.lengths = Lengths()
-        self.follows_late = True  # whether sizes that data decides may be in a graph
-        self.has_late = False  # whether any was
+        self.follows_unbacked = True  # whether sizes that data decides may be in a graph
+        self.has_unbacked = False  # whether any was
         self._with_sizes = False  # whether any size was a symbol so far
         self.from_the_start = False  # whether all sizes are taken for varying at once
         self.small_apart = False  # whether sizes of 1 have entries of their own
-        self.pretends = False  # whether the present capture takes a size of 1 for another one
+        self.replaces_ones = False  # whether the present capture takes a size of 1 for another one
         self._seen: dict[Any, int | float] = {}
         self._varying: set[Any] = set()
         self._shapes: dict[Any, tuple[tuple[int, ...], tuple[int, ...], set[int]]] = {}
@@ -64,13 +64,13 @@ class Varying:
 
     def begin(self) -> None:
         """A capture begins."""
-        self.pretends = False
+        self.replaces_ones = False
         self._outgrown = False
         self._constant.clear()
 
-    def relate(self, facts: ShapeEnv) -> bool:
+    def relate(self, shape_env: ShapeEnv) -> bool:
         """Whether leading sizes are to vary, too, that were taken for constant: those that are what a size that varies had to be."""
-        found = {c for n in facts.zero if (c := _constant_of(n)) is not None}
+        found = {c for n in shape_env.zero if (c := _constant_of(n)) is not None}
         related = [
             place
             for place, shape in self._constant.items()
@@ -107,14 +107,16 @@ class Varying:
         """An int to think of where one that varies is used as a size: not 0 or 1, for which code is often special."""
         if self.small_apart or number not in (0, 1):
             return number
-        self.pretends = True
+        self.replaces_ones = True
         before = None if origin is None else self._seen.get((code, int, *origin.links()))
         return before if type(before) is int and before > 1 else 2
 
     def give_up_sizes(self) -> bool:
         """Every shape is to have an entry of its own from now on; False if none has been taken for varying."""
-        gave_up = (self._with_sizes and self.follows_sizes) or (self.has_late and self.follows_late)
-        self.follows_sizes = self.follows_late = False
+        gave_up = (self._with_sizes and self.follows_sizes) or (
+            self.has_unbacked and self.follows_unbacked
+        )
+        self.follows_sizes = self.follows_unbacked = False
         return gave_up
 
     def pattern(self, code: CodeType, origin: Origin, tensor: torch.Tensor) -> Pattern | None:
@@ -141,7 +143,7 @@ class Varying:
         if self.from_the_start and not own:
             varying.update(d for d, n in enumerate(shape) if n > 1)
         if marks is not None:
-            varying.update(marks.varying)
+            varying.update(marks.dynamic)
             varying -= marks.static
         if not own and 0 not in shape and (marks is None or not marks.static):
             self._constant[place] = shape
@@ -152,13 +154,13 @@ class Varying:
             return Pattern(
                 {d: shape[d] for d in varying if shape[d]}, None, {*range(len(shape))}, {}
             )
-        ranges = marks.varying if marks is not None else {}
+        ranges = marks.dynamic if marks is not None else {}
         hints = {d: _hint(ranges.get(d), shape[d], before[d]) for d in varying}
         if self.small_apart:
             hints = {d: n for d, n in hints.items() if shape[d] > 1}
             if not hints:
                 return None
-        self.pretends = self.pretends or any(n != shape[d] for d, n in hints.items())
+        self.replaces_ones = self.replaces_ones or any(n != shape[d] for d, n in hints.items())
         order = _order(shape, strides)
         # A stride of 0 says something else than how far it is to the next element: it does not vary.
         loose = {d for d, s in enumerate(strides) if s not in (0, steps[d])}
@@ -194,20 +196,20 @@ class Pattern:
             tuple(None if d in self.loose else s for d, s in enumerate(tensor.stride())),
         )
 
-    def fake(self, facts: ShapeEnv, tensor: torch.Tensor, origin: Any) -> Fake:
+    def fake(self, shape_env: ShapeEnv, tensor: torch.Tensor, origin: Any) -> Fake:
         from frameloom.capture.tensors.fake import Fake
 
         shape: list[Int] = list(tensor.shape)
         for d, hint in self.hints.items():
             least, most = self.ranges.get(d, (None, None))
             source = Source(self, origin, "dim", d, shape[d])
-            shape[d] = facts.symbol_within(hint, source, least, most)
+            shape[d] = shape_env.symbol_within(hint, source, least, most)
         strides: list[Int] = list(tensor.stride())
         if self.order is None:
             for d in self.loose:
                 source = Source(self, origin, "stride", d, strides[d])
-                strides[d] = facts.symbol(strides[d], source, low=0)
-                facts.assume_not_0(strides[d])
+                strides[d] = shape_env.symbol(strides[d], source, low=0)
+                shape_env.assume_not_0(strides[d])
         else:
             step: Int = 1
             for d in self.order:

@@ -22,8 +22,8 @@ from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.schema import draws
 from frameloom.capture.tensors.sized import SizedFake, lies_plainly
 from frameloom.capture.values.numbers.size import lone_symbol
-from frameloom.ir.symbolic.atoms import late_in, substitute
-from frameloom.ir.symbolic.call_layouts import Soft
+from frameloom.ir.symbolic.atoms import substitute, unbacked_in
+from frameloom.ir.symbolic.call_layouts import AssumedSizes
 from frameloom.ir.symbolic.compare import same, surely_positive
 from frameloom.ir.symbolic.expr import Int, Size, largest, may_exceed_1
 from frameloom.ir.symbolic.shape_env import ShapeEnv
@@ -79,7 +79,7 @@ class Assumption:
             return True
         if not all(map(_is_plain, shown)):
             return True
-        if not self.apart and (any(map(late_in, self.sizes)) or not can_be_tried(self.fn)):
+        if not self.apart and (any(map(unbacked_in, self.sizes)) or not can_be_tried(self.fn)):
             return False
         own = {f.node for f in outputs if isinstance(f, SizedFake)}
         return any(f.node in own for f in shown)
@@ -107,9 +107,9 @@ class Assumption:
             if for_all or not lies_alike(
                 n, self.sizes, *call, self.results, self.sharing, self.draws
             ):
-                n.facts.assume_not_0(n - 1)
+                n.shape_env.assume_not_0(n - 1)
         for n in self.apart:
-            n.facts.assume_not_0(n)
+            n.shape_env.assume_not_0(n)
 
     def shapes(self, outputs: Sequence[Fake]) -> bool:
         """Whether the layout of an output may follow from that of a result."""
@@ -165,8 +165,8 @@ def _lies_unsummed(gradient: Fake, n: Size) -> bool:
 
 def _where_1(n: Size, size: Int) -> Int:
     """A size where n, which is a symbol alone, is 1."""
-    facts, symbol = n.facts, lone_symbol(n)
-    return substitute(facts, size, lambda s: 1 if s is symbol else facts.make({(s,): 1}))
+    shape_env, symbol = n.shape_env, lone_symbol(n)
+    return substitute(shape_env, size, lambda s: 1 if s is symbol else shape_env.make({(s,): 1}))
 
 
 def _order_counts(shape: Sequence[Int], n: Size) -> bool:
@@ -215,18 +215,18 @@ def _draws_behind(last: torch.fx.Node) -> bool:
     return node is not end
 
 
-class SoftSizes:
+class LayoutAssumptions:
     """Those of one recording."""
 
-    def __init__(self, facts: ShapeEnv, graph: torch.fx.Graph) -> None:
-        self._facts = facts
+    def __init__(self, shape_env: ShapeEnv, graph: torch.fx.Graph) -> None:
+        self._shape_env = shape_env
         self._graph = graph
         self._found: list[Assumption] = []
         self._calls: list[Called] = []
         self._compared: list[Fake] = []
 
     def begin(self) -> None:
-        self._facts.soft.clear()
+        self._shape_env.assumed_sizes.clear()
 
     def mark(self) -> tuple[int, int]:
         """For `take_back`."""
@@ -248,13 +248,13 @@ class SoftSizes:
         is_answer: bool = False,
     ) -> None:
         """`fn` has been recorded, behind the node `last`.  `is_answer`: what it gave is no tensor, so that the program sees it at once (`x.is_contiguous()`)."""
-        soft = self._facts.soft
-        sizes, not_0 = frozenset(soft.not_1), frozenset(soft.not_0)
-        alone = frozenset(soft.alone - sizes)
+        assumed_sizes = self._shape_env.assumed_sizes
+        sizes, not_0 = frozenset(assumed_sizes.not_1), frozenset(assumed_sizes.not_0)
+        alone = frozenset(assumed_sizes.alone - sizes)
         if is_answer:
-            self._facts.assume_soft()
+            self._shape_env.assume_sizes()
             return
-        if not soft:
+        if not assumed_sizes:
             return
         sources = tuple(f.memory for f in arguments)
         made, drawn = tuple(results), _draws_behind(last)
@@ -263,8 +263,8 @@ class SoftSizes:
         nothing: frozenset[Any] = frozenset()
         if alone:
             self._found.append(Assumption(alone, nothing, fn, given, sources, made, drawn, True))
-        if soft.apart:
-            apart = frozenset(soft.apart)
+        if assumed_sizes.apart:
+            apart = frozenset(assumed_sizes.apart)
             self._found.append(
                 Assumption(nothing, nothing, fn, given, sources, made, drawn, apart=apart)
             )
@@ -273,7 +273,7 @@ class SoftSizes:
         """What `fn` tells of layouts, which decides what comes next."""
         self.begin()
         told = fn(*given)
-        self._facts.assume_soft()
+        self._shape_env.assume_sizes()
         return told
 
     def compared(self, *fakes: Fake) -> None:
@@ -284,10 +284,13 @@ class SoftSizes:
         self, fn: Callable[..., Any], given: tuple[Any, Any], tensors: Sequence[Fake], results: Sequence[Fake]
     ) -> None:  # fmt: skip
         """A call has been recorded, `fn` of the arguments `given`, of which `tensors` are."""
-        soft, grad = self._facts.soft, torch.is_grad_enabled()
-        not_1, not_0 = frozenset(soft.not_1 | soft.alone), frozenset(soft.not_0)
+        assumed_sizes, grad = self._shape_env.assumed_sizes, torch.is_grad_enabled()
+        not_1, not_0 = (
+            frozenset(assumed_sizes.not_1 | assumed_sizes.alone),
+            frozenset(assumed_sizes.not_0),
+        )
         self._calls.append(Called(fn, given, tuple(tensors), tuple(results), grad, not_1, not_0))
-        if fn in ALIASING and not soft:
+        if fn in ALIASING and not assumed_sizes:
             # PyTorch remembers what it has asked of a tensor: the answer may rest on what an earlier call took sizes for.
             sources = tuple(f.memory for f in tensors)
             before = (a for a in self._found if a.fn in ALIASING and a.sources == sources)
@@ -306,7 +309,7 @@ class SoftSizes:
                 assumption.note()
             if assumption.not_0 and assumption.is_0_visible(outputs):
                 for n in assumption.not_0:
-                    self._facts.assume_not_0(n)
+                    self._shape_env.assume_not_0(n)
 
     def release(self) -> None:
         self._found.clear()
@@ -317,18 +320,20 @@ class SoftSizes:
         """Whether trials of the calls that lead to these have said which sizes show."""
         if back is None:
             calls = leading_to(self._calls, outputs, _is_fresh)
-            soft = Soft()
+            assumed_sizes = AssumedSizes()
         else:
             calls = leading_to(self._calls, back.roots, lambda result: False)
-            soft = self._facts.soft
-        not_1 = soft.not_1 | soft.alone | {n for call in calls for n in call.not_1}
-        not_0 = soft.not_0 | {n for call in calls for n in call.not_0}
-        if self._facts.has_late:
-            late = self._late_sizes(calls, outputs)
-            not_1, not_0 = not_1 | late, not_0 | late
+            assumed_sizes = self._shape_env.assumed_sizes
+        not_1 = (
+            assumed_sizes.not_1 | assumed_sizes.alone | {n for call in calls for n in call.not_1}
+        )
+        not_0 = assumed_sizes.not_0 | {n for call in calls for n in call.not_0}
+        if self._shape_env.has_unbacked:
+            unbacked = self._unbacked_sizes(calls, outputs)
+            not_1, not_0 = not_1 | unbacked, not_0 | unbacked
         if not (not_1 or not_0):
             return True
-        chain = Chain(self._facts, calls, outputs, back)
+        chain = Chain(self._shape_env, calls, outputs, back)
         # Other threads may draw meanwhile: only where something is drawn.
         draws_too = any(map(draws, self._graph.nodes))
         state = torch.get_rng_state() if draws_too else None
@@ -350,12 +355,12 @@ class SoftSizes:
                 torch.set_rng_state(state)
         return True
 
-    def _late_sizes(self, calls: Sequence[Called], outputs: Sequence[Fake]) -> set[Size]:
+    def _unbacked_sizes(self, calls: Sequence[Called], outputs: Sequence[Fake]) -> set[Size]:
         """Those that data decides, of which layouts may depend on whether they are 0 or 1."""
         made = [*outputs, *(f for call in calls for f in (*call.tensors, *call.results))]
         shapes = [f.shape for f in made if f.dim() > 1]
-        symbols = {s for shape in shapes for n in shape for s in late_in(n)}
-        return {self._facts.make({(s,): 1}) for s in symbols}
+        symbols = {s for shape in shapes for n in shape for s in unbacked_in(n)}
+        return {self._shape_env.make({(s,): 1}) for s in symbols}
 
     def _left(self, tried: bool) -> list[Assumption]:
         """Those of which trials say nothing."""
@@ -363,7 +368,7 @@ class SoftSizes:
 
     def _assume_not(self, cases: Iterable[tuple[Size, int]]) -> None:
         for n, number in cases:
-            self._facts.assume_not_0(n - number)
+            self._shape_env.assume_not_0(n - number)
 
     def settle_gradients(
         self,
@@ -377,7 +382,7 @@ class SoftSizes:
         for assumption in self._found:
             if assumption.copies_visibly(roots, saved):
                 assumption.note(for_all=True)
-        own = tuple(self._facts.soft.not_1)  # of the derivatives themselves
+        own = tuple(self._shape_env.assumed_sizes.not_1)  # of the derivatives themselves
         pairs = zip(leaves, found, strict=True)
         doubted = [(x, g) for x, g in pairs if g is not None and not _lies_surely(g)]
         takes_others = any(call.fn in CONTRACTIONS for call in self._calls)
@@ -393,4 +398,4 @@ class SoftSizes:
                 assumption.note()
         for n in () if tried else own:
             if any(_lies_unsummed(gradient, n) for gradient in gradients):
-                n.facts.assume_not_0(n - 1)
+                n.shape_env.assume_not_0(n - 1)

@@ -53,16 +53,16 @@ def lies_alike(
 ) -> bool:
     """Whether the results of `fn(*args, **kwargs)` are as recorded wherever `size` is 1; where PyTorch refuses, one of `others` that is 1 may be the reason.
     `sharing`: what they share memory with, too.  `draws`: whether the call draws random numbers."""
-    known = size.facts.resolved(size)
+    known = size.shape_env.resolved(size)
     if not isinstance(known, Size):
         return known != 1
-    size, others = known, [size.facts.resolved(n) for n in others]
+    size, others = known, [size.shape_env.resolved(n) for n in others]
     given = [a for a in pytree.tree_leaves((args, kwargs)) if isinstance(a, Fake)]
     numbers = [n for f in (*given, *results) for n in (*f.shape, *f.stride()) if isinstance(n, Size)]  # fmt: skip
     symbols = sorted(
         {s for n in (*numbers, size, *others) for s in atoms_of(n)}, key=lambda s: s.name
     )
-    if not given or any(not isinstance(s, Symbol) or s.late for s in symbols):
+    if not given or any(not isinstance(s, Symbol) or s.unbacked for s in symbols):
         return False
     on_cpu = all(f.device.type == "cpu" for f in given)
     its_own = fn is ATTENTION or fn in DROPOUT  # that each device has

@@ -14,7 +14,7 @@ ATTRIBUTE = "_frameloom_sizes"
 class Marks:
     """Dimensions of one tensor: least and greatest size of those that vary, and those that do not."""
 
-    varying: dict[int, tuple[int | None, int | None]] = field(default_factory=dict)
+    dynamic: dict[int, tuple[int | None, int | None]] = field(default_factory=dict)
     static: set[int] = field(default_factory=set)
 
 
@@ -35,7 +35,7 @@ def mark_dynamic(
     marks = _marks(tensor)
     for d in _dimensions(tensor, dim):
         marks.static.discard(d)
-        marks.varying[d] = (least, most)
+        marks.dynamic[d] = (least, most)
 
 
 def mark_static(tensor: torch.Tensor, dim: int | Sequence[int] | None = None) -> None:
@@ -44,7 +44,7 @@ def mark_static(tensor: torch.Tensor, dim: int | Sequence[int] | None = None) ->
     Raises TypeError for anything but a tensor, IndexError for a dimension that it does not have."""
     marks = _marks(tensor)
     for d in range(tensor.dim()) if dim is None else _dimensions(tensor, dim):
-        marks.varying.pop(d, None)
+        marks.dynamic.pop(d, None)
         marks.static.add(d)
 
 

@@ -19,7 +19,7 @@ from frameloom.capture.values.base import Avoid
 from frameloom.capture.values.numbers.size import SymbolicSize, as_size, steps
 from frameloom.capture.values.numbers.symbolic import SYMBOLS, SymbolicNumber
 from frameloom.errors import Break
-from frameloom.ir.symbolic.atoms import late_in, lone_symbol
+from frameloom.ir.symbolic.atoms import lone_symbol, unbacked_in
 from frameloom.ir.symbolic.expr import Int, Size
 from frameloom.ir.symbolic.symint import Node, size_of
 
@@ -92,7 +92,7 @@ def with_sizes(value: Any) -> Any:
 def _check_known_before(operands: Sequence[Any]) -> None:
     """Numbers are computed before the ops of the graph run, of which some decide sizes."""
     sizes = [n.size for n in operands if isinstance(n, SymbolicSize)]
-    for symbol in (s for size in sizes for s in late_in(size)):
+    for symbol in (s for size in sizes for s in unbacked_in(size)):
         if symbol.source.site is not None:
             raise Avoid(symbol.source.site)
         raise Break("data_dependent", f"a number is computed from the size {symbol!r}")
@@ -165,7 +165,7 @@ class NumberInputs:
                 args = tuple(map(self.size, operands))
             else:
                 fn, args = symbol.source.read()
-            if late_in(size):
+            if unbacked_in(size):
                 found = self._graph.create_node("call_function", fn, name="size")
             else:
                 with self._graph.inserting_before(self._first()):

@@ -109,7 +109,7 @@ def check_filled(func: Any, args: tuple[Any, ...], recorder: Recorder) -> None:
 
 def _known(number: Any) -> Any:
     if isinstance(number, Size):
-        return number.facts.resolved(number)
+        return number.shape_env.resolved(number)
     if not isinstance(number, SYMBOLS):
         return number
     found = number.node.number

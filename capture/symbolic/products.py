@@ -24,9 +24,9 @@ from frameloom.ir.symbolic.shape_env import ShapeEnv
 ASKS_FOR_SIZES = torch.torch_version.TorchVersion(torch.__version__) < (2, 13)  # 2.11 does
 
 
-def products_over(facts: ShapeEnv, casts: Casts) -> AbstractContextManager[Any]:
+def products_over(shape_env: ShapeEnv, casts: Casts) -> AbstractContextManager[Any]:
     """In it, products are said again, also those in functions of PyTorch that are written in Python."""
-    return _SaidAgain(casts) if ASKS_FOR_SIZES and facts.symbols else nullcontext()
+    return _SaidAgain(casts) if ASKS_FOR_SIZES and shape_env.symbols else nullcontext()
 
 
 class _SaidAgain(TorchFunctionMode):

@@ -25,7 +25,7 @@ Node = torch.fx.Node
 @dataclass(frozen=True, eq=False)
 class Carried:
     """The size ("dim") or stride of a dimension of an input of the forward graph, or that input itself ("int"); or what the graph returns at
-    that place ("late")."""
+    that place ("unbacked")."""
 
     symbol: Symbol
     kind: str
@@ -33,7 +33,7 @@ class Carried:
     dim: int
 
     def read(self, inputs: Sequence[Any], results: Sequence[Any]) -> int:
-        if self.kind == "late":
+        if self.kind == "unbacked":
             return results[self.input]  # type: ignore[no-any-return]
         tensor = inputs[self.input]
         if self.kind == "int":

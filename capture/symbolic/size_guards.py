@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from frameloom.capture.guards.source import Origin
 from frameloom.capture.values.numbers.size import postfix
 from frameloom.errors import Skip
-from frameloom.ir.symbolic.atoms import atoms_of, late_in
+from frameloom.ir.symbolic.atoms import atoms_of, unbacked_in
 from frameloom.ir.symbolic.equalities import LARGEST
 from frameloom.ir.symbolic.expr import Apply, Int, Size, Symbol
 
@@ -23,12 +23,12 @@ AT_LEAST_0, IS_0, NOT_0 = 10, 11, 12
 
 
 def guard_sizes(t: Tracer) -> None:
-    facts = t.recorder.facts
+    shape_env = t.recorder.shape_env
     for sizes, op, sign in (
-        (facts.zero, IS_0, "=="), (facts.not_0, NOT_0, "!="), (facts.at_least_0, AT_LEAST_0, ">="),
+        (shape_env.zero, IS_0, "=="), (shape_env.not_0, NOT_0, "!="), (shape_env.at_least_0, AT_LEAST_0, ">="),
     ):  # fmt: skip
         for size in sizes:
-            if late_in(size):
+            if unbacked_in(size):
                 continue  # the call itself checks it
             if any(atom.source.origin is None for atom in atoms_of(size)):
                 _guard_computed(t, size, sign)
@@ -88,7 +88,7 @@ def condition(size: Size, sign: str) -> str:
         constant, sign = -constant, MIRRORED[sign]
     to_the_right = constant < 0 or not sides[1]
     sides[to_the_right][()] = -constant if to_the_right else constant
-    left, right = (size.facts.make(side) for side in sides)
+    left, right = (size.shape_env.make(side) for side in sides)
     return f"{text(left)} {sign} {text(right)}"
 
 

@@ -27,7 +27,7 @@ Node = torch.fx.Node
 
 def sizes_of(captured: CapturedGraph) -> tuple[Symbol, ...]:
     """Those of the tensors that it is given; none where it cannot be had for fixed ones."""
-    if captured.facts is None or captured.facts.has_late or calls_in(captured.graph):
+    if captured.shape_env is None or captured.shape_env.has_unbacked or calls_in(captured.graph):
         return ()
     found: dict[Symbol, None] = {}
     for node in captured.graph.find_nodes(op="placeholder"):
@@ -40,13 +40,15 @@ def sizes_of(captured: CapturedGraph) -> tuple[Symbol, ...]:
 
 def at_sizes(captured: CapturedGraph, known: Mapping[Symbol, int]) -> CapturedGraph:
     """`captured` for calls in which these are so."""
-    return replace(captured, graph=_Copy(captured.graph, captured.facts, known).graph, facts=None)
+    return replace(
+        captured, graph=_Copy(captured.graph, captured.shape_env, known).graph, shape_env=None
+    )
 
 
 def graph_at_sizes(graph: torch.fx.Graph, known: Mapping[Symbol, int]) -> torch.fx.Graph:
     """A graph of which every size is known then; KeyError if one is not."""
     sizes = [*symbols_in([node.meta.get("val") for node in graph.nodes])]
-    made = _Copy(graph, sizes[0].facts if sizes else None, known).graph
+    made = _Copy(graph, sizes[0].shape_env if sizes else None, known).graph
     for symbol in symbols_in([node.meta.get("val") for node in made.nodes]):
         raise KeyError(symbol)
     return made
@@ -73,9 +75,9 @@ def sizes_in(graph: torch.fx.Graph, given: Sequence[Any]) -> dict[Symbol, int]:
 
 class _Copy:
     def __init__(
-        self, graph: torch.fx.Graph, facts: ShapeEnv | None, known: Mapping[Symbol, int]
+        self, graph: torch.fx.Graph, shape_env: ShapeEnv | None, known: Mapping[Symbol, int]
     ) -> None:
-        self._facts = facts
+        self._shape_env = shape_env
         self._known = dict(known)
         self._nodes: dict[Node, Any] = {}
         self.graph = torch.fx.Graph()
@@ -124,11 +126,11 @@ class _Copy:
         return value
 
     def _int(self, n: Int) -> Int:
-        return substitute(self._facts, resolved(n), self._symbol)
+        return substitute(self._shape_env, resolved(n), self._symbol)
 
     def _symbol(self, symbol: Symbol) -> Int:
         known = self._known.get(symbol)
-        return self._facts.make({(symbol,): 1}) if known is None else known
+        return self._shape_env.make({(symbol,): 1}) if known is None else known
 
     def _fake(self, like: Fake) -> Fake:
         shape, strides = (tuple(map(self._int, some)) for some in (like.shape, like.stride()))

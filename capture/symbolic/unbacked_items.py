@@ -87,13 +87,13 @@ def sizes_in(t: Tracer, tensor: TensorValue, site: tuple[CodeType, int]) -> list
         "call_function", torch.Tensor.tolist, (current(vector.fake, recorder),), name="items"
     )
     whole.meta.update(val=None, stack=str(t.where()))
-    t.session.varying.has_late = True
+    t.session.dynamic_policy.has_unbacked = True
     made: list[ConstValue] = []
     for index in range(vector.fake.shape[0]):
         node = recorder.graph.create_node("call_function", operator.getitem, (whole, index))
         source = Item(items, index, node, site)
-        recorder.late.append(source)
-        size = recorder.facts.late_symbol(source, None, least=None)
+        recorder.unbacked.append(source)
+        size = recorder.shape_env.unbacked_symbol(source, None, least=None)
         node.meta.update(val=size, stack="")
         recorder.numbers.is_made(size, node)
         made.append(SymbolicSize(t, size))
@@ -118,7 +118,7 @@ def positions(t: Tracer, key: Value) -> Value:
     known = t.positions.get(place)
     if known is None or known[1].is_erased:
         (size,) = sizes_in(t, key, site)  # type: ignore[arg-type]
-        known = t.positions[place] = size, t.recorder.late[-1]
+        known = t.positions[place] = size, t.recorder.unbacked[-1]
     return known[0]
 
 
@@ -130,7 +130,7 @@ def may_be_sizes(t: Tracer, fake: Any) -> bool:
     """Whether the ints of a tensor may be sizes of what follows."""
     kind = fake.dtype
     return (
-        t.session.varying.follows_late
+        t.session.dynamic_policy.follows_unbacked
         and fake.device.type == "cpu"
         and not (kind.is_floating_point or kind.is_complex)
         and kind not in (torch.bool, torch.uint64)

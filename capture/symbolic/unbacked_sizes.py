@@ -24,7 +24,7 @@ from frameloom.capture.tensors.sized import SizedMeta, strides_of
 from frameloom.capture.values.base import Avoid
 from frameloom.capture.values.const import ConstValue
 from frameloom.errors import Break
-from frameloom.ir.symbolic.atoms import atoms_of, late_in
+from frameloom.ir.symbolic.atoms import atoms_of, unbacked_in
 from frameloom.ir.symbolic.expr import Int, Size
 
 if TYPE_CHECKING:
@@ -116,12 +116,12 @@ def _value_of(node: Any, depth: int = 4) -> Any:
 def new_size(recorder: Recorder, bound: Int | None, dim: int) -> tuple[Int, Result | None]:
     if isinstance(bound, int) and not bound:
         return 0, None
-    if recorder.refuses_late:  # before what reads it changes the history of a tensor
+    if recorder.refuses_unbacked:  # before what reads it changes the history of a tensor
         name = getattr(recorder.function, "__name__", str(recorder.function))
         raise Break("data_dependent", f"{name}(...)")
     source = Result(dim)
-    recorder.late.append(source)
-    return recorder.facts.late_symbol(source, bound), source
+    recorder.unbacked.append(source)
+    return recorder.shape_env.unbacked_symbol(source, bound), source
 
 
 def made(
@@ -211,7 +211,7 @@ def _bincount(
         kind = torch.float32
     found = made(recorder, func, (x, weights, minlength), empty((size,), kind), source=source)
     if minlength > 0 and isinstance(size, Size):
-        recorder.facts.expect_0(size - minlength)
+        recorder.shape_env.expect_0(size - minlength)
     return found
 
 
@@ -225,7 +225,7 @@ OPS: dict[Any, Callable[..., Any]] = {
 }
 
 
-def late_result(
+def unbacked_result(
     recorder: Recorder, func: Any, fakes: Sequence[Fake], args: Any, kwargs: Any
 ) -> Any:
     """What the op gives; None where that cannot be said."""
@@ -244,7 +244,7 @@ def check_device(node: torch.fx.Node, meta: Any) -> None:
     for m in metas:
         if isinstance(m, SizedMeta):
             sizes += [*m.shape, *m.stride(), m.storage_offset()]
-    if any(s.source.is_on_cpu for n in sizes for s in late_in(n)):
+    if any(s.source.is_on_cpu for n in sizes for s in unbacked_in(n)):
         raise Break("data_dependent", f"{node.target} on a GPU")
 
 
@@ -253,9 +253,9 @@ def check_device(node: torch.fx.Node, meta: Any) -> None:
 
 def undecided(recorder: Recorder, size: Size) -> NoReturn:
     """Code depends on a size that is not known."""
-    sources = [s.source for s in late_in(size)]
+    sources = [s.source for s in unbacked_in(size)]
     for source in sources:
-        if source.site is not None and (source.is_item or recorder.facts.relaxed):
+        if source.site is not None and (source.is_item or recorder.shape_env.relaxed):
             raise Avoid(source.site)
     raise Break("data_dependent", f"the size {size!r} has to be known")
 
@@ -265,14 +265,14 @@ def refuses(t: Tracer) -> bool:
     if t.frame is None:
         return False
     site = (t.frame.code, t.frame.at.index)
-    return t.session.is_avoided(*site) or not t.session.varying.follows_late
+    return t.session.is_avoided(*site) or not t.session.dynamic_policy.follows_unbacked
 
 
 def found_at(t: Tracer, sources: Sequence[Result]) -> None:
     """The present instruction has made these."""
     assert t.frame is not None
     site = (t.frame.code, t.frame.at.index)
-    t.session.varying.has_late = True
+    t.session.dynamic_policy.has_unbacked = True
     for source in sources:
         source.site = site
         source.value = t.from_python(source.fake)
@@ -280,21 +280,21 @@ def found_at(t: Tracer, sources: Sequence[Result]) -> None:
 
 def assumed(recorder: Recorder) -> list[Result]:
     """Where sizes come from that are not just any."""
-    symbols = [s for n in recorder.facts.late_conditions() for s in late_in(n)]
+    symbols = [s for n in recorder.shape_env.unbacked_conditions() for s in unbacked_in(n)]
     return [s.source for s in dict.fromkeys(symbols) if not s.source.is_erased]
 
 
 def numbers_compared(recorder: Recorder) -> set[Any]:
     """The nodes of numbers that such sizes are compared with: the plan does that, whether anything else needs them or not."""
-    facts = recorder.facts
+    shape_env = recorder.shape_env
     symbols = {
         s: None
-        for n in facts.late_conditions()
-        if not any(s.source.is_erased for s in late_in(n))
+        for n in shape_env.unbacked_conditions()
+        if not any(s.source.is_erased for s in unbacked_in(n))
         for s in atoms_of(n)
     }
-    given = [s for s in symbols if not s.late and s.source.kind == "int"]
-    return {recorder.numbers.size(facts.make({(s,): 1})) for s in given}
+    given = [s for s in symbols if not s.unbacked and s.source.kind == "int"]
+    return {recorder.numbers.size(shape_env.make({(s,): 1})) for s in given}
 
 
 def avoid_parts(recorder: Recorder) -> None:
@@ -304,25 +304,25 @@ def avoid_parts(recorder: Recorder) -> None:
             raise Avoid(site)
 
 
-def avoid_late(recorder: Recorder) -> None:
+def avoid_unbacked(recorder: Recorder) -> None:
     """... where there is such a size."""
-    for source in recorder.late:
+    for source in recorder.unbacked:
         if not source.is_erased:
             raise Avoid(source.site)  # type: ignore[arg-type]
 
 
 def check_returned(recorder: Recorder, nodes: Sequence[torch.fx.Node]) -> None:
     """No step of a plan makes a tensor that never has elements: it would be there before its size is known."""
-    for node in nodes if recorder.late else ():
+    for node in nodes if recorder.unbacked else ():
         shape = getattr(node.meta.get("val"), "shape", ())
-        if any(map(late_in, shape)) and any(not isinstance(n, Size) and n == 0 for n in shape):
-            avoid_late(recorder)
+        if any(map(unbacked_in, shape)) and any(not isinstance(n, Size) and n == 0 for n in shape):
+            avoid_unbacked(recorder)
 
 
 def checks_sizes(t: Tracer, graph: CapturedGraph, ours: bool) -> bool:
     """Whether calls of the graph may have to start anew.  `ours`: our own plan runs it, which writes nothing before it has looked."""
-    for n in t.recorder.facts.late_conditions():
-        for symbol in late_in(n):
+    for n in t.recorder.shape_env.unbacked_conditions():
+        for symbol in unbacked_in(n):
             if not symbol.source.is_on_cpu:
                 raise Avoid(symbol.source.site)
     found = assumed(t.recorder)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from frameloom.capture.tensors.fake import Fake
-from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.compare import fits, same
 from frameloom.ir.symbolic.expr import Int, Size, hint_of, is_size, largest, linear
 from frameloom.ir.symbolic.symint import follows, steps_down
@@ -139,13 +139,13 @@ SizedMeta.fake_class = SizedFake
 
 def _extent(shape: Sequence[Int], strides: Sequence[Int], offset: Int) -> Int:
     """Elements of the storage, at least.  PyTorch would find out in many more steps."""
-    facts = next(n.facts for n in (*shape, *strides, offset) if isinstance(n, Size))
+    shape_env = next(n.shape_env for n in (*shape, *strides, offset) if isinstance(n, Size))
     parts = [(n * s, 1) for n, s in zip(shape, strides, strict=True)] + [(s, -1) for s in strides]
-    return linear(facts, ((offset, 1), (1, 1), *parts))
+    return linear(shape_env, ((offset, 1), (1, 1), *parts))
 
 
 def resolved(n: Int) -> Int:
-    return n.facts.resolved(n) if isinstance(n, Size) else n
+    return n.shape_env.resolved(n) if isinstance(n, Size) else n
 
 
 def strides_of(shape: Sequence[Int]) -> list[Int]:
@@ -164,7 +164,7 @@ def lies_plainly(t: torch.Tensor) -> bool:
     for n, stride in zip(reversed(t.shape), reversed(t.stride()), strict=True):
         if stride is not step and not same(stride, step):
             return False
-        step = step * (n if isinstance(n, Size) and not late_in(n) else largest(n, 1))
+        step = step * (n if isinstance(n, Size) and not unbacked_in(n) else largest(n, 1))
     return True
 
 
@@ -186,14 +186,14 @@ def dense_strides(shape: Sequence[Int], order: Sequence[int]) -> tuple[Int, ...]
 
 
 def _at_least_1(n: Int) -> Int:
-    return n.facts.not_0_softly(n) if isinstance(n, Size) else max(n, 1)
+    return n.shape_env.not_0_softly(n) if isinstance(n, Size) else max(n, 1)
 
 
 def assume_elements(*tensors: torch.Tensor) -> None:
     """None of them is empty, as in the captured call: else PyTorch chooses another kernel."""
     for n in itertools.chain.from_iterable(t.shape for t in tensors):
         if isinstance(n, Size):
-            n.facts.assume_not_0(n)
+            n.shape_env.assume_not_0(n)
 
 
 def has_sizes(*numbers: Sequence[Int]) -> bool:
@@ -211,7 +211,7 @@ def empty_strided(
 
 
 def _is_possible(n: Int) -> bool:
-    return fits(0, n) if late_in(n) else hint_of(n) > 0 and n >= 0
+    return fits(0, n) if unbacked_in(n) else hint_of(n) > 0 and n >= 0
 
 
 def settled_if_known(meta: torch.Tensor) -> torch.Tensor:

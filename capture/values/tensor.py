@@ -202,9 +202,9 @@ class TensorValue(Value):
             return known
         if self.fake.dtype is torch.uint64:  # PyTorch reads an int64, and refuses larger ones
             raise Break("data_dependent_branch", "bool(tensor) of uint64")
-        from frameloom.capture.speculation.branch_speculation import foreseen_truth
+        from frameloom.capture.speculation.branch_speculation import speculated_truth
 
-        told = foreseen_truth(t, self)
+        told = speculated_truth(t, self)
         if told is not None:
             return told
         return likely_truth(t, self, Break("data_dependent_branch", "bool(tensor)"))

@@ -14,7 +14,7 @@ from frameloom.codegen.cpp.vector import Isa
 from frameloom.codegen.schedule.cost import cost, size
 from frameloom.codegen.schedule.layout import coalesce, row_major, stride
 from frameloom.codegen.schedule.looptree import Accumulate, Assign, Fold, Pass, Tree, nodes
-from frameloom.codegen.schedule.sink import Goal
+from frameloom.codegen.schedule.sink import Sink
 from frameloom.codegen.schedule.threads import BLOCK, CHUNKS, PARALLEL_WORK, ROWS_ENOUGH, work
 from frameloom.codegen.schedule.tile_cpu import element_bytes
 from frameloom.ir.dtype import DType
@@ -39,11 +39,11 @@ def schedule_scatter(kernel: Kernel, isa: Isa) -> Tree:
     """The loop tree of a kernel that scatters."""
     scatter, *flags = kernel.stores
     assert scatter.scatter is not None
-    goals = [Goal(scatter.axes, scatter.value, scatter.buffer, scatter.offset)]
+    goals = [Sink(scatter.axes, scatter.value, scatter.buffer, scatter.offset)]
     for f in flags:
         bad = bad_positions(f, scatter)
         assert bad is not None
-        goals.append(Goal(scatter.axes, bad, reduction=f.value))
+        goals.append(Sink(scatter.axes, bad, reduction=f.value))
     axes = tuple(a for a in scatter.axes if may_exceed_1(a.extent))
     units = {a: index(0) for a in scatter.axes if not may_exceed_1(a.extent)}
     goals = [g.renamed(units, axes) for g in goals]
@@ -76,7 +76,7 @@ def schedule_scatter(kernel: Kernel, isa: Isa) -> Tree:
     return Tree([p, *(Assign(f.buffer, f.offset, f.value) for f in flags)], buffers)
 
 
-def _row(goal: Goal, alone: Sequence[Axis]) -> Axis | None:
+def _row(goal: Sink, alone: Sequence[Axis]) -> Axis | None:
     """The axis along which the elements of a row lie next to each other."""
     mask, place = guarded(goal.offset)
     for a in alone:

@@ -13,7 +13,7 @@ from frameloom.ir.ops import Op
 from frameloom.ir.substitute import topological
 
 if TYPE_CHECKING:
-    from frameloom.codegen.schedule.nest import Goal
+    from frameloom.codegen.schedule.nest import Sink
 
 INDEX_OPS = frozenset({Op.ADD, Op.SUB, Op.NEG, Op.MUL, Op.FLOORDIV, Op.MOD, Op.AXIS, Op.CONST})
 
@@ -49,7 +49,7 @@ def is_index(node: Node) -> bool:
     return node.dtype is DType.I64 and node.op in INDEX_OPS
 
 
-def coalesce(goals: Sequence[Goal], axes: tuple[Axis, ...]) -> tuple[list[Goal], tuple[Axis, ...]]:
+def coalesce(goals: Sequence[Sink], axes: tuple[Axis, ...]) -> tuple[list[Sink], tuple[Axis, ...]]:
     """Merges pairs of `axes` that every index expression of every goal uses as the two digits of one number."""
     goals = list(goals)
     while (pair := _pair(goals, axes)) is not None:
@@ -64,7 +64,7 @@ def coalesce(goals: Sequence[Goal], axes: tuple[Axis, ...]) -> tuple[list[Goal],
     return goals, axes
 
 
-def _pair(goals: Sequence[Goal], axes: tuple[Axis, ...]) -> tuple[Axis, Axis] | None:
+def _pair(goals: Sequence[Sink], axes: tuple[Axis, ...]) -> tuple[Axis, Axis] | None:
     if len(axes) < 2:
         return None
     expressions = _index_expressions([r for g in goals for r in g.roots])
@@ -79,7 +79,7 @@ def _pair(goals: Sequence[Goal], axes: tuple[Axis, ...]) -> tuple[Axis, Axis] | 
     return None
 
 
-def _merge(g: Goal, mapping: dict[Axis, Node], outer: Axis, inner: Axis, merged: Axis) -> Goal:
+def _merge(g: Sink, mapping: dict[Axis, Node], outer: Axis, inner: Axis, merged: Axis) -> Sink:
     positions = _merged(g.positions, outer, inner, merged)
     plain = replace(g, positions=())
     renamed = plain.renamed(mapping, _merged(g.axes, outer, inner, merged))
@@ -90,7 +90,7 @@ def _merged(axes: tuple[Axis, ...], outer: Axis, inner: Axis, merged: Axis) -> t
     return tuple(merged if a == outer else a for a in axes if a != inner)
 
 
-def _adjacent(g: Goal, outer: Axis, inner: Axis) -> bool:
+def _adjacent(g: Sink, outer: Axis, inner: Axis) -> bool:
     """argmax counts positions in the order of its axes; other folds do not care."""
     if g.reduction is None or g.reduction.arg.kind not in ("argmax", "argmin"):
         return True

@@ -23,7 +23,7 @@ from frameloom.codegen.schedule.pieces import row_by_row
 from frameloom.codegen.schedule.repeated import repeated
 from frameloom.codegen.schedule.scans import Scan, steps_of
 from frameloom.codegen.schedule.scratch import is_scratch, materialise
-from frameloom.codegen.schedule.sink import Goal
+from frameloom.codegen.schedule.sink import Sink
 from frameloom.codegen.schedule.split_axes import split
 from frameloom.codegen.schedule.tile_cpu import finish
 from frameloom.ir.node import Axis, Node, axis
@@ -43,7 +43,7 @@ def schedule(kernel: Kernel, isa: Isa) -> Tree:
         if isinstance(step, Scan):
             body.append(step.tree())
         else:
-            goals = [Goal(s.axes, s.value, s.buffer, s.offset) for s in stores]
+            goals = [Sink(s.axes, s.value, s.buffer, s.offset) for s in stores]
             goals, made = materialise([_without_unit_axes(g) for g in goals], len(scratch))
             body += _Block(frozenset(), frozenset(), 0).build(goals)
             scratch += made
@@ -57,7 +57,7 @@ def schedule(kernel: Kernel, isa: Isa) -> Tree:
     return tree
 
 
-def _without_unit_axes(goal: Goal) -> Goal:
+def _without_unit_axes(goal: Sink) -> Sink:
     units = {a: _ZERO for a in goal.axes if a.extent == 1}
     if not units:
         return goal
@@ -79,7 +79,7 @@ class _Block:
         self.done = done
         self.depth = depth
 
-    def build(self, goals: Sequence[Goal]) -> list[Pass | Assign | Accumulate]:
+    def build(self, goals: Sequence[Sink]) -> list[Pass | Assign | Accumulate]:
         goals = self._with_reductions(goals)
         goals = row_by_row([self._planned(g) for g in goals])
         goals = self._shared_names(goals)
@@ -91,7 +91,7 @@ class _Block:
 
     # --- goals
 
-    def _with_reductions(self, goals: Sequence[Goal]) -> list[Goal]:
+    def _with_reductions(self, goals: Sequence[Sink]) -> list[Sink]:
         found: dict[Node, None] = {}
         waiting = list(goals)
         result = list(goals)
@@ -101,7 +101,7 @@ class _Block:
                 if reduction in found or not reduction.free <= self.bound:
                     continue
                 found[reduction] = None
-                new = Goal(
+                new = Sink(
                     reduction.arg.axes,
                     reduction.srcs[0],
                     reduction=reduction,
@@ -128,7 +128,7 @@ class _Block:
             stack.extend(n.srcs)
         return found
 
-    def _planned(self, goal: Goal) -> Goal:
+    def _planned(self, goal: Sink) -> Sink:
         """Sets `bind`: the open axes that the unfinished reductions inside depend on, smallest set first."""
         open_axes = set(goal.axes)
         needs = [frozenset(r.free & open_axes) for r in self._inside(goal.roots)]
@@ -141,11 +141,11 @@ class _Block:
         first = min(needs, key=lambda n: (len(n), count(n)))
         return replace(goal, bind=tuple(a for a in goal.axes if a in first))
 
-    def _shared_names(self, goals: list[Goal]) -> list[Goal]:
+    def _shared_names(self, goals: list[Sink]) -> list[Sink]:
         """Gives goals with the same open extents the same axes; then goals that bind the same extents."""
         names: dict[tuple[int, ...], tuple[Axis, ...]] = {}
         bound_names: dict[tuple[int, ...], tuple[Axis, ...]] = {}
-        result: list[Goal] = []
+        result: list[Sink] = []
         for goal in sorted(goals, key=lambda g: (not g.bind, -len(g.axes))):
             extents = tuple(a.extent for a in goal.axes)
             bind_extents = tuple(a.extent for a in goal.bind)
@@ -166,7 +166,7 @@ class _Block:
             result.append(replace(goal.renamed(mapping, axes), bind=bind))
         return result
 
-    def _set_stages(self, goals: list[Goal]) -> None:
+    def _set_stages(self, goals: list[Sink]) -> None:
         by_reduction = {g.reduction: g for g in goals if g.reduction is not None and g.fold is None}
         by_scratch = {g.buffer: g for g in goals if g.buffer is not None and is_scratch(g.buffer)}
         needs = {
@@ -183,9 +183,9 @@ class _Block:
                     g.stage = stage
                     changed = True
 
-    def _groups(self, goals: list[Goal]) -> list[list[Goal]]:
+    def _groups(self, goals: list[Sink]) -> list[list[Sink]]:
         """Goals that share a pass, in the order of the passes."""
-        groups: dict[tuple, list[Goal]] = {}
+        groups: dict[tuple, list[Sink]] = {}
         for g in sorted(goals, key=lambda g: (g.stage, g.fold is not None)):
             key = (g.stage, frozenset(g.bind) or frozenset(g.axes), bool(g.bind))
             groups.setdefault(key, []).append(g)
@@ -212,7 +212,7 @@ class _Block:
 
     # --- passes
 
-    def _pass(self, group: list[Goal]) -> list[Pass | Assign | Accumulate]:
+    def _pass(self, group: list[Sink]) -> list[Pass | Assign | Accumulate]:
         if not group[0].axes and not group[0].bind:
             return [self._item(g) for g in group]
         bind = group[0].bind
@@ -235,7 +235,7 @@ class _Block:
         block = _Block(self.bound | set(axes), done, self.depth + 1)
         return [Pass(axes, block.build(inner), folds)]
 
-    def _item(self, goal: Goal) -> Assign | Accumulate:
+    def _item(self, goal: Sink) -> Assign | Accumulate:
         if goal.buffer is not None:
             return Assign(goal.buffer, goal.offset, goal.value)
         assert goal.fold is not None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from frameloom.codegen.schedule.layout import stride
-from frameloom.codegen.schedule.sink import Goal
+from frameloom.codegen.schedule.sink import Sink
 from frameloom.ir.node import Axis
 from frameloom.ir.program import Buffer
 from frameloom.ir.substitute import loads
@@ -16,9 +16,9 @@ from frameloom.ir.symbolic.expr import hint_of
 LONGEST = 4096  # elements of a row; of longer ones the cache has little left
 
 
-def row_by_row(goals: Sequence[Goal]) -> list[Goal]:
+def row_by_row(goals: Sequence[Sink]) -> list[Sink]:
     """`goals`, with pieces of rows bound to the loop over rows."""
-    found: dict[tuple[Buffer, tuple[Axis, ...]], list[Goal]] = {}
+    found: dict[tuple[Buffer, tuple[Axis, ...]], list[Sink]] = {}
     for g in goals:
         if g.buffer is not None and g.offset is not None and len(g.axes) > 1 and not g.bind:
             along = stride(g.offset, g.axes[-1])
@@ -28,7 +28,7 @@ def row_by_row(goals: Sequence[Goal]) -> list[Goal]:
     return [replace(g, bind=rows[id(g)]) if id(g) in rows else g for g in goals]
 
 
-def _shared(pieces: Sequence[Goal]) -> bool:
+def _shared(pieces: Sequence[Sink]) -> bool:
     """Whether they are short and read the same tensor, each with a loop of its own."""
     if (
         len({g.axes[-1].extent for g in pieces}) < 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from frameloom.codegen.schedule.cost import cost
 from frameloom.codegen.schedule.layout import is_index, stride
-from frameloom.codegen.schedule.sink import Goal
+from frameloom.codegen.schedule.sink import Sink
 from frameloom.ir.node import Axis
 from frameloom.ir.ops import Op
 from frameloom.ir.substitute import loads, topological
@@ -13,7 +13,7 @@ from frameloom.ir.substitute import loads, topological
 LEAST = 12.0  # cost of finding the places, from which on it pays
 
 
-def repeated(goal: Goal) -> Axis | None:
+def repeated(goal: Sink) -> Axis | None:
     """The axis of a store for which the loop is better inside, if there is such."""
     if goal.buffer is None or goal.offset is None or len(goal.axes) < 2:
         return None

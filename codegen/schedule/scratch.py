@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from frameloom.codegen.schedule.cost import count, size
-from frameloom.codegen.schedule.sink import Goal
+from frameloom.codegen.schedule.sink import Sink
 from frameloom.ir.index import linear
 from frameloom.ir.node import Axis, Node, axis, load
 from frameloom.ir.ops import Op
@@ -24,11 +24,11 @@ def is_scratch(buffer: Buffer) -> bool:
     return buffer.name.startswith(PREFIX)
 
 
-def materialise(goals: Sequence[Goal], before: int = 0) -> tuple[list[Goal], list[Buffer]]:
+def materialise(goals: Sequence[Sink], before: int = 0) -> tuple[list[Sink], list[Buffer]]:
     """The goals with such reductions loaded, the goals that store them, and the buffers, of which the kernel has some `before`."""
-    made: dict[Node, tuple[Goal, Node]] = {}
+    made: dict[Node, tuple[Sink, Node]] = {}
     waiting = list(goals)
-    result: list[Goal] = []
+    result: list[Sink] = []
     while waiting:
         goal = waiting.pop(0)
         reduction = _misfit(goal)
@@ -45,7 +45,7 @@ def materialise(goals: Sequence[Goal], before: int = 0) -> tuple[list[Goal], lis
     return result, [g.buffer for g, _ in made.values() if g.buffer is not None]
 
 
-def _misfit(goal: Goal) -> Node | None:
+def _misfit(goal: Sink) -> Node | None:
     """A reduction whose axes are neither inside nor around those of the one that is bound first."""
     open_axes = frozenset(goal.axes)
     needs = {
@@ -61,10 +61,10 @@ def _misfit(goal: Goal) -> Node | None:
     return None
 
 
-def _stored(reduction: Node, goal: Goal, number: int) -> tuple[Goal, Node]:
+def _stored(reduction: Node, goal: Sink, number: int) -> tuple[Sink, Node]:
     axes = tuple(a for a in goal.axes if a in reduction.free)
     strides = tuple(size(axes[at + 1 :]) for at in range(len(axes)))
     shape = tuple(a.extent for a in axes)
     buffer = Buffer(f"{PREFIX}{number}", reduction.dtype, shape, strides, Kind.TEMP)
     offset = linear([axis(a) for a in axes], strides)
-    return Goal(axes, reduction, buffer, offset), load(buffer, offset)
+    return Sink(axes, reduction, buffer, offset), load(buffer, offset)

@@ -11,7 +11,7 @@ from frameloom.ir.substitute import substitute
 
 
 @dataclass(eq=False)
-class Goal:
+class Sink:
     """A store (buffer, offset set) or a reduction (fold set) with its open axes."""
 
     axes: tuple[Axis, ...]
@@ -30,7 +30,7 @@ class Goal:
     def roots(self) -> tuple[Node, ...]:
         return (self.value,) if self.offset is None else (self.value, self.offset)
 
-    def renamed(self, mapping: dict[Axis, Node], axes: tuple[Axis, ...]) -> Goal:
+    def renamed(self, mapping: dict[Axis, Node], axes: tuple[Axis, ...]) -> Sink:
         offset = None if self.offset is None else substitute(self.offset, mapping)
         names = tuple(mapping[a].arg if a in mapping else a for a in self.positions)
         return replace(

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from frameloom.codegen.schedule.cost import count, size
 from frameloom.codegen.schedule.layout import coalesce, stride
-from frameloom.codegen.schedule.sink import Goal
+from frameloom.codegen.schedule.sink import Sink
 from frameloom.codegen.triton.chip import Chip
 from frameloom.ir.cumulative import prefix
 from frameloom.ir.dtype import DType
@@ -71,7 +71,7 @@ def _flat(n: Node) -> Node:
     (value,), axes = n.srcs, n.arg.axes
     if value.bound or not any(isinstance(a.extent, Size) for a in axes):
         return n
-    (goal,), merged = coalesce([Goal(axes, value)], axes)
+    (goal,), merged = coalesce([Sink(axes, value)], axes)
     return fold(n.arg.kind, merged, goal.value) if len(merged) < len(axes) else n
 
 

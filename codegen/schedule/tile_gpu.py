@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from frameloom.codegen.schedule.cost import cost, count, size
 from frameloom.codegen.schedule.layout import coalesce, is_index, row_major, stride
 from frameloom.codegen.schedule.partition import form
-from frameloom.codegen.schedule.sink import Goal
+from frameloom.codegen.schedule.sink import Sink
 from frameloom.codegen.schedule.split_reduction import reductions
 from frameloom.codegen.triton.chip import Chip
 from frameloom.ir.cumulative import prefix
@@ -212,10 +212,10 @@ def _leaves(
 def _coalesced(
     folds: list[Fold], stores: list[Store], outer: tuple[Axis, ...], inner: tuple[Axis, ...]
 ) -> tuple[list[Fold], list[Store], tuple[Axis, ...], tuple[Axis, ...]]:
-    goals = [Goal((*outer, *inner), f.value, positions=f.positions) for f in folds]
-    goals += [Goal((*outer, *inner), s.value, s.buffer, s.offset) for s in stores]
+    goals = [Sink((*outer, *inner), f.value, positions=f.positions) for f in folds]
+    goals += [Sink((*outer, *inner), s.value, s.buffer, s.offset) for s in stores]
     # What stands for a fold depends on the outer axes together: it is merged with the rest.
-    goals += [Goal((*outer, *inner), f.result) for f in folds]
+    goals += [Sink((*outer, *inner), f.result) for f in folds]
     goals, outer = coalesce(goals, outer)
     for f, g in zip(folds, goals, strict=False):
         g.reduction = Node(Op.REDUCE, f.result.dtype, (f.value,), Reduce(f.kind, f.positions))

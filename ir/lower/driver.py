@@ -30,10 +30,10 @@ from frameloom.ir.lower.geometry import (
     flatten,
     is_tensor,
     is_view,
-    late_sizes_in,
     origin,
     sizes_in,
     torch_dtype_of,
+    unbacked_sizes_in,
     used_results,
     view_of,
 )
@@ -72,7 +72,7 @@ from frameloom.ir.program import (
     is_cuda,
 )
 from frameloom.ir.substitute import fold, loads
-from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.compare import require
 from frameloom.ir.symbolic.expr import Size, number
 
@@ -133,12 +133,12 @@ class Lowering:
             set()
         )  # results whose buffers outlive the call
         self.visible: set[tuple[torch.fx.Node, int]] = set()  # those of them that the program sees
-        self.starts_anew = False  # whether data decides that the call does
+        self.bails_out = False  # whether data decides that the call does
         self.wrote_early = False  # whether an input is written to where the program does it
         self.relays = False  # whether a tensor may lie otherwise than the program sees it
         self.numbers = Numbers(self)
         sizes = (n for node in graph.nodes for n in sizes_in(node.meta.get("val")))
-        self.facts = next((n.facts for n in sizes), None)
+        self.shape_env = next((n.shape_env for n in sizes), None)
         self.names: dict[str, int] = {}  # how many kernels each op has
         self.channels_last: frozenset[torch.fx.Node] = frozenset()  # convolutions on such tensors
         self.packed: dict[Any, View] = {}  # constants in a library's own layout
@@ -146,7 +146,7 @@ class Lowering:
         self.raw: dict[
             torch.fx.Node, Ref
         ] = {}  # memory of lazily conjugated or negated views, as it is
-        self.late: dict[Any, list[Kernel]] = {}  # what writing a node back comes to
+        self.unbacked: dict[Any, list[Kernel]] = {}  # what writing a node back comes to
         self.copies: dict[tuple[Ref, tuple[int, ...]], Ref] = {}  # the same values, laid out so
         self.repeats = Repeats()
         # Views of inputs that are written beside a GPU, what is, and the node that says so.
@@ -156,10 +156,10 @@ class Lowering:
         """`once`: parts that are alike are lowered once (repeats.py), or Unfit; `early`: scatters into inputs may be done where the program
         does them (in_place.py)."""
         nodes = list(self.graph.nodes)
-        late = {n.facts for node in nodes for n in late_sizes_in(node.meta.get("val"))}
+        unbacked = {n.shape_env for node in nodes for n in unbacked_sizes_in(node.meta.get("val"))}
         anew = {(text,) for text in ANEW}
-        self.starts_anew = not early or bool(late) or any(n.args[1:] in anew for n in nodes)
-        forget(s for facts in late for s in facts.symbols)
+        self.bails_out = not early or bool(unbacked) or any(n.args[1:] in anew for n in nodes)
+        forget(s for shape_env in unbacked for s in shape_env.symbols)
         ends = nodes[-1].args[0]
         self.returned = {base_of(n) for n in flatten(ends) if isinstance(n, torch.fx.Node)}
         seen = flatten(ends if self.n_visible is None else ends[: self.n_visible])
@@ -393,9 +393,11 @@ class Lowering:
             buffer = self.buffer(f"{node.name}_{k}" if several else node.name, v, kind)
             refs.append(self.ref(buffer, v))
             # A call that decides on a size has it to tell, even where it has to be a known number.
-            if kind is Kind.EXTERN and any(n.facts.resolved(n) is not n for n in late_sizes_in(v)):
+            if kind is Kind.EXTERN and any(
+                n.shape_env.resolved(n) is not n for n in unbacked_sizes_in(v)
+            ):
                 buffer = replace(buffer, shape=v.own_shape, strides=v.own_strides)
-            results.append(buffer if k in used or any(map(late_in, buffer.shape)) else None)
+            results.append(buffer if k in used or any(map(unbacked_in, buffer.shape)) else None)
         defined(results, self.numbers.symbols)
         self.steps.append(Extern(name, args, kwargs, tuple(results), origin(node)))
         refs = [ref and as_returned(self, node, ref, k) for k, ref in enumerate(refs)]

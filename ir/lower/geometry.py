@@ -17,7 +17,7 @@ from frameloom.ir.program import Buffer, Kind, Scatter, Store, View
 from frameloom.ir.scatter import guard
 from frameloom.ir.strides import overlaps
 from frameloom.ir.substitute import space
-from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.expr import Size, number
 
 # Views whose schema does not say so, and ops whose schema says "may be a view" but that copy when they are recorded.
@@ -130,11 +130,11 @@ def sizes_in(val: Any) -> Iterator[Size]:
                 yield n
 
 
-def late_sizes_in(val: Any) -> Iterator[Size]:
+def unbacked_sizes_in(val: Any) -> Iterator[Size]:
     """Those that data decides, as they are called where they come from, though they turned out to equal others."""
     for v in flatten(val):
         for n in getattr(v, "own_shape", ()) if is_tensor(v) else (v,):
-            if isinstance(n, Size) and late_in(n):
+            if isinstance(n, Size) and unbacked_in(n):
                 yield n
 
 

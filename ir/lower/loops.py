@@ -143,7 +143,7 @@ def _scattered_in_place(
     _checks(lowering, call, node)
     kernels = [lowering.kernel(call.target, s, node) for s in found.stores]
     if not found.at_once:
-        lowering.late[node] = kernels
+        lowering.unbacked[node] = kernels
         return None
     lowering.steps += kernels
     lowering.wrote_early = True
@@ -154,14 +154,14 @@ def _scattered_in_place(
 @contextmanager
 def _sizes_unknown(lowering: Lowering) -> Iterator[None]:
     """A lowering that would have to know a size that varies declines."""
-    if lowering.facts is None:
+    if lowering.shape_env is None:
         yield
         return
-    lowering.facts.refusing = Decline
+    lowering.shape_env.refusing = Decline
     try:
         yield
     finally:
-        lowering.facts.refusing = None
+        lowering.shape_env.refusing = None
 
 
 def _checks(lowering: Lowering, call: Call, node: torch.fx.Node) -> None:

@@ -27,8 +27,8 @@ class NotATensor:
 def write_back(graph: Lowering, node: torch.fx.Node, target: torch.fx.Node, source: Any) -> Ref:
     """`source` becomes what is in an input, or in a view of one."""
     into: Ref = graph.values[target]
-    if source in graph.late:
-        graph.steps += graph.late[source]
+    if source in graph.unbacked:
+        graph.steps += graph.unbacked[source]
         graph.written.add(into.buffer)
         return into
     value = graph.values[source] if isinstance(source, torch.fx.Node) else source

@@ -23,7 +23,7 @@ from frameloom.ir.ops import Op
 from frameloom.ir.philox import Generator, Source, Stream
 from frameloom.ir.program import Buffer, Kind
 from frameloom.ir.substitute import space
-from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.expr import Int, Size, hint_of
 
 Lowering = Callable[..., Any]
@@ -253,7 +253,7 @@ def _is_beyond(position: Node, extent: Int) -> bool:
     if position.op is not Op.AXIS or not isinstance(extent, Size):
         return False
     long = position.arg.extent
-    return not late_in(extent) and not late_in(long) and hint_of(long) > extent.hint
+    return not unbacked_in(extent) and not unbacked_in(long) and hint_of(long) > extent.hint
 
 
 @functools.lru_cache(4096)

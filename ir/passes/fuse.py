@@ -31,7 +31,7 @@ from frameloom.ir.passes.dependence import Graph, Group, is_mutating
 from frameloom.ir.passes.inline import CHEAP_OPS, bytes_of, inline, summary, uses_in, worthwhile
 from frameloom.ir.passes.inplace import reuse
 from frameloom.ir.passes.merge_copies import together
-from frameloom.ir.passes.sink_checks import late_checks
+from frameloom.ir.passes.sink_checks import unbacked_checks
 from frameloom.ir.passes.split_stores import split
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Step, Store
 from frameloom.ir.rewrite import simple_value, simplify
@@ -59,7 +59,7 @@ def _fused(program: Program) -> Program:
         merged = _merged(merged)
     pieces = replace(merged, steps=tuple(map(_in_pieces, merged.steps)))
     settled = attention.settle(_without_idle_checks(simplify(pieces)))
-    return late_checks(reuse(together(settled)))
+    return unbacked_checks(reuse(together(settled)))
 
 
 def _merged(program: Program) -> Program:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from frameloom.ir.passes.unbacked import awaited
+from frameloom.ir.passes.unbacked import size_dependencies
 from frameloom.ir.program import (
     Buffer,
     Check,
@@ -26,7 +26,7 @@ from frameloom.ir.program import (
     is_cuda,
 )
 from frameloom.ir.substitute import loads
-from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.compare import same
 from frameloom.ir.symbolic.expr import Int, Size, hint_of, largest
 
@@ -49,7 +49,7 @@ def plan_memory(program: Program) -> MemoryPlan:
     lives: dict[Buffer, tuple[int, int]] = {}
     for k, step in enumerate(program.steps):
         for buffer in buffers_of(step):
-            if buffer.kind is Kind.TEMP and not _has_own_life(buffer) and not _is_late(buffer):
+            if buffer.kind is Kind.TEMP and not _has_own_life(buffer) and not _is_unbacked(buffer):
                 first, _ = lives.get(buffer, (k, k))
                 lives[buffer] = (first, k)
     sized = {b: life for b, life in lives.items() if isinstance(size_in_bytes(b), Size)}
@@ -120,9 +120,9 @@ def _has_own_life(buffer: Buffer) -> bool:
     return is_cuda(buffer.device) and hint_of(size_in_bytes(buffer)) >= LARGE
 
 
-def _is_late(buffer: Buffer) -> bool:
+def _is_unbacked(buffer: Buffer) -> bool:
     """Its layout is not known when a call begins, even if it is known to have no elements."""
-    return any(late_in(n) for n in (*buffer.shape, *buffer.strides))
+    return any(unbacked_in(n) for n in (*buffer.shape, *buffer.strides))
 
 
 def _tightest_gap(taken: list[tuple[int, int]], size: int, total: int) -> int:
@@ -162,7 +162,7 @@ def buffers_of(step: Step) -> list[Buffer]:
 
 def reads_of(step: Step) -> list[Buffer]:
     """Buffers that a step reads, or whose size it has to know."""
-    found, sizes = _data_of(step), awaited(step)
+    found, sizes = _data_of(step), size_dependencies(step)
     return list(dict.fromkeys([*found, *sizes])) if sizes else found
 
 

@@ -15,7 +15,7 @@ from frameloom.ir.scatter import is_scatter
 from frameloom.ir.substitute import substitute
 
 
-def late_checks(program: Program) -> Program:
+def unbacked_checks(program: Program) -> Program:
     """`program` with such checks in the kernels that scatter."""
     steps: list[Step] = list(program.steps)
     for scatter in [s for s in steps if isinstance(s, Kernel) and is_scatter(s)]:

@@ -13,7 +13,7 @@ from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Extern, Kernel, Step, View
 from frameloom.ir.substitute import topological
-from frameloom.ir.symbolic.atoms import late_in, lone_symbol
+from frameloom.ir.symbolic.atoms import lone_symbol, unbacked_in
 from frameloom.ir.symbolic.expr import Int, Size, Symbol
 
 _DEFINED: weakref.WeakKeyDictionary[Symbol, Buffer] = weakref.WeakKeyDictionary()
@@ -24,7 +24,12 @@ def defined(results: Iterable[Buffer | None], given: Container[Symbol] = ()) -> 
     for buffer in results:
         for n in buffer.shape if buffer is not None else ():
             symbol = lone_symbol(n) if isinstance(n, Size) else None
-            if symbol is not None and buffer is not None and symbol.late and symbol not in given:
+            if (
+                symbol is not None
+                and buffer is not None
+                and symbol.unbacked
+                and symbol not in given
+            ):
                 _DEFINED.setdefault(symbol, buffer)
 
 
@@ -45,43 +50,45 @@ def defines(step: Step) -> list[tuple[Symbol, Buffer, int]]:
     return found
 
 
-def awaited(step: Step) -> list[Buffer]:
+def size_dependencies(step: Step) -> list[Buffer]:
     if not _DEFINED or not isinstance(step, Kernel | Extern):
         return []
-    symbols = dict.fromkeys(_late_in(_sizes_of(step)))
+    symbols = dict.fromkeys(_unbacked_in(_sizes_of(step)))
     if isinstance(step, Kernel):
         for store in step.stores:
-            symbols.update(dict.fromkeys((*_late_inside(store.offset), *_late_inside(store.value))))
+            symbols.update(
+                dict.fromkeys((*_unbacked_inside(store.offset), *_unbacked_inside(store.value)))
+            )
     own = step.results if isinstance(step, Extern) else ()
     return [b for s in symbols if (b := _DEFINED.get(s)) is not None and b not in own]
 
 
 def told(outputs: Any) -> list[Buffer]:
     """Results whose sizes the outputs of a program show."""
-    symbols = dict.fromkeys(_late_in(_sizes_among(outputs)) if _DEFINED else ())
+    symbols = dict.fromkeys(_unbacked_in(_sizes_among(outputs)) if _DEFINED else ())
     return [b for s in symbols if (b := _DEFINED.get(s)) is not None]
 
 
 def checked(symbols: Iterable[Symbol]) -> list[Buffer]:
     """Results whose sizes are checked, whether anything else needs them or not."""
-    facts = {id(s.facts): s.facts for s in symbols}
-    conditions = [n for f in facts.values() for n in f.late_conditions()]
-    return [b for n in conditions for s in late_in(n) if (b := _DEFINED.get(s)) is not None]
+    shape_env = {id(s.shape_env): s.shape_env for s in symbols}
+    conditions = [n for f in shape_env.values() for n in f.unbacked_conditions()]
+    return [b for n in conditions for s in unbacked_in(n) if (b := _DEFINED.get(s)) is not None]
 
 
-def _late_in(sizes: Iterable[Int]) -> Iterator[Symbol]:
-    return (s for n in sizes if type(n) is not int for s in late_in(n))
+def _unbacked_in(sizes: Iterable[Int]) -> Iterator[Symbol]:
+    return (s for n in sizes if type(n) is not int for s in unbacked_in(n))
 
 
 _INSIDE: weakref.WeakKeyDictionary[Node, tuple[Symbol, ...]] = weakref.WeakKeyDictionary()
 
 
-def _late_inside(root: Node) -> tuple[Symbol, ...]:
+def _unbacked_inside(root: Node) -> tuple[Symbol, ...]:
     """The symbols in what is reachable from a node (kept per root)."""
     found = _INSIDE.get(root)
     if found is None:
         sizes = (n for node in topological([root]) for n in _sizes_in(node))
-        found = _INSIDE[root] = tuple(dict.fromkeys(_late_in(sizes)))
+        found = _INSIDE[root] = tuple(dict.fromkeys(_unbacked_in(sizes)))
     return found
 
 

@@ -24,7 +24,7 @@ def not_1_in(n: Int) -> set[Atom]:
     return {
         a
         for a in atoms_of(n)
-        if (a.hint != 1 or (isinstance(a, Symbol) and a.late)) and not is_given_stride(a)
+        if (a.hint != 1 or (isinstance(a, Symbol) and a.unbacked)) and not is_given_stride(a)
     }
 
 
@@ -33,9 +33,9 @@ def is_given_stride(atom: Atom) -> bool:
     return getattr(getattr(atom, "source", None), "kind", None) == "stride"
 
 
-def late_in(n: Int) -> list[Symbol]:
+def unbacked_in(n: Int) -> list[Symbol]:
     """Its symbols that are known only behind an op of the graph."""
-    return [a for a in dict.fromkeys(atoms_of(n)) if isinstance(a, Symbol) and a.late]
+    return [a for a in dict.fromkeys(atoms_of(n)) if isinstance(a, Symbol) and a.unbacked]
 
 
 def lone_symbol(size: Size) -> Symbol | None:
@@ -83,7 +83,7 @@ def with_atoms(n: Size, replaced: Callable[[Atom], Int]) -> Int:
     return total
 
 
-def substitute(facts: Equalities, n: Int, known: Callable[[Symbol], Int]) -> Int:
+def substitute(shape_env: Equalities, n: Int, known: Callable[[Symbol], Int]) -> Int:
     """With other values for its symbols."""
     if not isinstance(n, Size):
         return n
@@ -91,28 +91,28 @@ def substitute(facts: Equalities, n: Int, known: Callable[[Symbol], Int]) -> Int
     for monomial, factor in n.terms:
         part: Int = factor
         for atom in monomial:
-            part = part * _replaced(facts, atom, known)
+            part = part * _replaced(shape_env, atom, known)
         total = total + part
     return total
 
 
-def _replaced(facts: Equalities, atom: Atom, known: Callable[[Symbol], Int]) -> Int:
+def _replaced(shape_env: Equalities, atom: Atom, known: Callable[[Symbol], Int]) -> Int:
     if isinstance(atom, Symbol):
         return known(atom)
     assert isinstance(atom, Apply)
-    return facts.with_numbers(applied(facts, atom, known))
+    return shape_env.with_numbers(applied(shape_env, atom, known))
 
 
-def applied(facts: Equalities, atom: Apply, known: Callable[[Symbol], Int]) -> Int:
+def applied(shape_env: Equalities, atom: Apply, known: Callable[[Symbol], Int]) -> Int:
     """What it makes of what its operands are then."""
-    a, b = (substitute(facts, x, known) for x in atom.args)
+    a, b = (substitute(shape_env, x, known) for x in atom.args)
     if a is atom.args[0] and b is atom.args[1]:
-        return facts.make({(atom,): 1})
+        return shape_env.make({(atom,): 1})
     if not isinstance(a, Size) and not isinstance(b, Size):
         return MEANING[atom.op](a, b)
     if atom.op in ("max", "min"):
-        return facts.extreme(atom.op, a, b)
-    return divide(facts, a, b)[atom.op == "mod"]
+        return shape_env.extreme(atom.op, a, b)
+    return divide(shape_env, a, b)[atom.op == "mod"]
 
 
 def evaluated(n: Int, value: Callable[[Symbol], int]) -> int:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False, slots=True)
-class Soft:
+class AssumedSizes:
     not_1: set[Size] = field(default_factory=set)
     # Not 1, which says nothing of what is computed from the results.
     alone: set[Size] = field(default_factory=set)
@@ -33,7 +33,7 @@ class Soft:
         yield from (n - 1 for n in self.not_1 | self.alone)
         yield from self.not_0 | self.apart
 
-    def add(self, other: Soft) -> None:
+    def add(self, other: AssumedSizes) -> None:
         self.not_1 |= other.not_1
         self.alone |= other.alone
         self.not_0 |= other.not_0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.expr import Int, Size, largest, smallest
 
 MANY = 1 << 62  # ends of slices beyond are "to the end"
@@ -11,13 +11,13 @@ MANY = 1 << 62  # ends of slices beyond are "to the end"
 def same(a: Int, b: Int) -> bool:
     """Whether they are surely equal."""
     if isinstance(a, Size) or isinstance(b, Size):
-        facts = a.facts if isinstance(a, Size) else b.facts
-        return facts.surely_zero(a - b)
+        shape_env = a.shape_env if isinstance(a, Size) else b.shape_env
+        return shape_env.surely_zero(a - b)
     return bool(a == b)
 
 
 def surely_positive(n: Int) -> bool:
-    return n.facts.surely_positive(n) if isinstance(n, Size) else n > 0
+    return n.shape_env.surely_positive(n) if isinstance(n, Size) else n > 0
 
 
 def less(a: Int, b: Int) -> bool:
@@ -33,13 +33,13 @@ def at_most(a: Int, b: Int) -> bool:
 def equal(a: Int, b: Int) -> bool:
     """Whether they are, where nothing else is allowed: of late sizes it is believed, and checked."""
     n = a - b
-    return n.facts.expect_0(n) if late_in(n) else bool(n == 0)
+    return n.shape_env.expect_0(n) if unbacked_in(n) else bool(n == 0)
 
 
 def fits(a: Int, b: Int) -> bool:
     """Whether `a <= b`, as it is as a rule: of late sizes it is believed, and checked."""
     n = b - a
-    return n.facts.expect_at_least_0(n) if late_in(n) else bool(n >= 0)
+    return n.shape_env.expect_at_least_0(n) if unbacked_in(n) else bool(n >= 0)
 
 
 def require(holds: bool, what: str) -> None:
@@ -63,9 +63,9 @@ def bounds(start: Int | None, end: Int | None, n: Int) -> tuple[Int, Int]:
 
 
 def _clamped(position: Int, low: Int, high: Int) -> Int:
-    if not fits(0, position) if late_in(position) else position < 0:
+    if not fits(0, position) if unbacked_in(position) else position < 0:
         position = position + high
-    if late_in(position) and fits(low, position) and fits(position, high):
+    if unbacked_in(position) and fits(low, position) and fits(position, high):
         return position
     if isinstance(position, Size) and isinstance(high, int) and position <= high:
         return largest(position, low)  # as a rule: a condition is simpler than a minimum

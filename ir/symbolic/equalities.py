@@ -22,9 +22,9 @@ from frameloom.ir.symbolic.atoms import (
     applied,
     atoms_of,
     inner_applies,
-    late_in,
     lone_apply,
     substitute,
+    unbacked_in,
 )
 from frameloom.ir.symbolic.exact_division import Pair, undivided
 from frameloom.ir.symbolic.expr import (
@@ -56,7 +56,7 @@ class Equalities(Ranges):
         self.symbols: list[Symbol] = []
         self.zero: dict[Size, Any] = {}
         self.relaxed = False
-        self.knows_late = False  # whether late symbols are numbers that code is given
+        self.knows_unbacked = False  # whether late symbols are numbers that code is given
         self.note: Callable[[str], Any] = lambda text: None  # tells where a condition comes from
         self._sizes: dict[tuple[tuple[Monomial, int], ...], Size] = {}
         self._applied: dict[Any, Apply] = {}
@@ -87,9 +87,9 @@ class Equalities(Ranges):
         assert isinstance(made, Size)
         return made
 
-    def late_symbol(self, source: Any, bound: Int | None, least: int | None = 0) -> Size:
+    def unbacked_symbol(self, source: Any, bound: Int | None, least: int | None = 0) -> Size:
         """... of what is at most `bound`, at least `least`, and known only behind an op of the graph."""
-        self.has_late = True
+        self.has_unbacked = True
         self._found.clear()
         most = math.inf if bound is None else self.range_of(bound)[1]
         # Sizes to think of: not too small, and differences of two are none.
@@ -99,7 +99,7 @@ class Equalities(Ranges):
             hint = half if half >= 2 else int(min(2, most))
         made = self.symbol(hint, source, -math.inf if least is None else least, most)
         lone: Any = made.terms[0][0][0]
-        lone.late = True
+        lone.unbacked = True
         if isinstance(bound, Size):
             self._sure.add(bound - made)
             self._found.clear()
@@ -126,11 +126,11 @@ class Equalities(Ranges):
         found = self._sizes.get(key)
         if found is None:
             found = self._sizes[key] = object.__new__(Size)
-            found.facts = self._as_env()
+            found.shape_env = self._as_env()
             found.terms = key
             found.number = numbered(found)
             found.hint = sum(c * math.prod(a.hint for a in m) for m, c in key)
-            if self.has_late and found.hint < 1 and late_in(found):
+            if self.has_unbacked and found.hint < 1 and unbacked_in(found):
                 found.hint = 1  # there is nothing in a captured call that it would be
         return found
 
@@ -298,7 +298,7 @@ class Equalities(Ranges):
                 self._ranges[monomial[0]] = (low, high)
                 lone = monomial[0]
                 known = low == high and not self._keeps_forms()
-                if known and isinstance(lone, Symbol) and lone.late:
+                if known and isinstance(lone, Symbol) and lone.unbacked:
                     self._replace(lone, int(low))
                     self._solve_again()
 
@@ -307,10 +307,10 @@ class Equalities(Ranges):
         self._solve(n)
         self._solve_again()
 
-    def _equate_late(self, n: Size) -> None:
+    def _equate_unbacked(self, n: Size) -> None:
         for monomial, factor in reversed(n.terms):
             symbol = monomial[0] if len(monomial) == 1 else None
-            if abs(factor) == 1 and isinstance(symbol, Symbol) and symbol.late:
+            if abs(factor) == 1 and isinstance(symbol, Symbol) and symbol.unbacked:
                 other = self.make({m: -c * factor for m, c in n.terms if m is not monomial})
                 # What is made of it is there before a symbol that is known later.
                 if not any(a is symbol or self._is_later(a, symbol) for a in atoms_of(other)):
@@ -319,15 +319,15 @@ class Equalities(Ranges):
                     return
 
     def _is_later(self, atom: Atom, symbol: Symbol) -> bool:
-        late = late_in(self.make({(atom,): 1}))
-        return any(self.symbols.index(s) > self.symbols.index(symbol) for s in late)
+        unbacked = unbacked_in(self.make({(atom,): 1}))
+        return any(self.symbols.index(s) > self.symbols.index(symbol) for s in unbacked)
 
     def _solve_again(self) -> None:
         """What is known now may solve equations, and give another form to what is a number."""
         if self._keeps_forms():
             return
         for unsolved in list(self._unsolved):
-            now = self._replaced(unsolved)
+            now = self._by_others(unsolved)
             if isinstance(now, Size) and now is not unsolved:
                 self._keep(self._unsolved, unsolved)
                 del self._unsolved[unsolved]
@@ -335,9 +335,19 @@ class Equalities(Ranges):
         for atom, number in list(self._fixed.items()):
             assert isinstance(atom, Apply)  # a symbol gives way
             now = self.resolved(applied(self, atom, self._value) - number)
-            if isinstance(now, Size) and not (self.has_late and late_in(now)):
+            if isinstance(now, Size) and not (self.has_unbacked and unbacked_in(now)):
                 self._equate(now)
                 return
+
+    def _by_others(self, unsolved: Size) -> Int:
+        """The equation with what all others say, which would make nothing of itself."""
+        held = self._unsolved
+        self._unsolved = {n: None for n in held if n is not unsolved}
+        self._forget_forms()
+        now = self._replaced(unsolved)
+        self._unsolved = held
+        self._forget_forms()
+        return now
 
     def _solve(self, n: Size) -> None:
         n = self._without_positive(n)
@@ -392,7 +402,7 @@ class Equalities(Ranges):
             self._keep(self._ranges, atom)
             own = self._ranges[atom]
             self._ranges[atom] = (max(low, own[0]), min(high, own[1]))
-        elif isinstance(other, Size) and symbol.late and low > -math.inf:
+        elif isinstance(other, Size) and symbol.unbacked and low > -math.inf:
             self._sure.add(other - int(low))
             self._found.clear()
 
@@ -409,7 +419,7 @@ class Equalities(Ranges):
 
     def _keeps_forms(self) -> bool:
         """Whether what is made of the sizes so far stays as it is: behind the capture."""
-        return self.relaxed or self.knows_late
+        return self.relaxed or self.knows_unbacked
 
     def _noted(self, text: str) -> Any:
         if config.verify:

@@ -41,7 +41,7 @@ def undivided(n: Int, exact: Container[Pair]) -> Int:
         for part, times in terms_of(a).items():
             product = tuple(sorted((*others, *part)))
             terms[product] = terms.get(product, 0) + times * factor // divisor
-    return n.facts.make(terms)
+    return n.shape_env.make(terms)
 
 
 def _divided(

@@ -35,10 +35,10 @@ Monomial = tuple["Atom", ...]  # a product, sorted
 class Atom:
     """One factor of a product: `name` tells it apart and sorts it."""
 
-    __slots__ = ("facts", "hint", "name")
+    __slots__ = ("hint", "name", "shape_env")
 
-    def __init__(self, facts: ShapeEnv, name: str, hint: int) -> None:
-        self.facts = facts
+    def __init__(self, shape_env: ShapeEnv, name: str, hint: int) -> None:
+        self.shape_env = shape_env
         self.name = name
         self.hint = hint
 
@@ -50,23 +50,25 @@ class Atom:
 
 
 class Symbol(Atom):
-    """`source` says where a call has it: for the capture.  `late`: only behind an op of the graph (`nonzero`)."""
+    """`source` says where a call has it: for the capture.  `unbacked`: only behind an op of the graph (`nonzero`)."""
 
-    __slots__ = ("__weakref__", "late", "source")
+    __slots__ = ("__weakref__", "source", "unbacked")
 
     def __init__(
-        self, facts: ShapeEnv, name: str, hint: int, source: Any, late: bool = False
+        self, shape_env: ShapeEnv, name: str, hint: int, source: Any, unbacked: bool = False
     ) -> None:
-        super().__init__(facts, name, hint)
+        super().__init__(shape_env, name, hint)
         self.source = source
-        self.late = late
+        self.unbacked = unbacked
 
 
 class Apply(Atom):
     __slots__ = ("args", "op")
 
-    def __init__(self, facts: ShapeEnv, op: str, args: tuple[Int, Int]) -> None:
-        super().__init__(facts, f"{op}({args[0]!r}, {args[1]!r})", MEANING[op](*map(hint_of, args)))
+    def __init__(self, shape_env: ShapeEnv, op: str, args: tuple[Int, Int]) -> None:
+        super().__init__(
+            shape_env, f"{op}({args[0]!r}, {args[1]!r})", MEANING[op](*map(hint_of, args))
+        )
         self.op = op
         self.args = args
 
@@ -117,7 +119,7 @@ def size_called(name: str) -> Size:
 class Size(torch.SymInt):
     """See the top of the file.  Made by arithmetic and by `ShapeEnv.symbol`."""
 
-    facts: ShapeEnv
+    shape_env: ShapeEnv
     terms: tuple[tuple[Monomial, int], ...]
     hint: int
     number: int  # its name in the text of programs is made of it
@@ -131,7 +133,7 @@ class Size(torch.SymInt):
     @property
     def node(self) -> Any:
         """What PyTorch's C++ code asks."""
-        return self.facts.node_of(self)
+        return self.shape_env.node_of(self)
 
     # ---- text
 
@@ -154,7 +156,7 @@ class Size(torch.SymInt):
 
     def __add__(self, other: Int) -> Int:
         return (
-            linear(self.facts, ((self, 1), (other, 1)))
+            linear(self.shape_env, ((self, 1), (other, 1)))
             if isinstance(other, INTS)
             else NotImplemented
         )
@@ -163,20 +165,20 @@ class Size(torch.SymInt):
 
     def __sub__(self, other: Int) -> Int:
         return (
-            linear(self.facts, ((self, 1), (other, -1)))
+            linear(self.shape_env, ((self, 1), (other, -1)))
             if isinstance(other, INTS)
             else NotImplemented
         )
 
     def __rsub__(self, other: Int) -> Int:
         return (
-            linear(self.facts, ((self, -1), (other, 1)))
+            linear(self.shape_env, ((self, -1), (other, 1)))
             if isinstance(other, INTS)
             else NotImplemented
         )
 
     def __neg__(self) -> Int:
-        return linear(self.facts, ((self, -1),))
+        return linear(self.shape_env, ((self, -1),))
 
     def __pos__(self) -> Size:
         return self
@@ -185,7 +187,7 @@ class Size(torch.SymInt):
         return self if self >= 0 else -self
 
     def __mul__(self, other: Int) -> Int:
-        return product(self.facts, self, other) if isinstance(other, INTS) else NotImplemented
+        return product(self.shape_env, self, other) if isinstance(other, INTS) else NotImplemented
 
     __rmul__ = __mul__
 
@@ -198,22 +200,22 @@ class Size(torch.SymInt):
         return result
 
     def __floordiv__(self, other: Int) -> Int:
-        return divide(self.facts, self, other)[0] if isinstance(other, INTS) else NotImplemented
+        return divide(self.shape_env, self, other)[0] if isinstance(other, INTS) else NotImplemented
 
     def __rfloordiv__(self, other: Int) -> Int:
-        return divide(self.facts, other, self)[0] if isinstance(other, INTS) else NotImplemented
+        return divide(self.shape_env, other, self)[0] if isinstance(other, INTS) else NotImplemented
 
     def __mod__(self, other: Int) -> Int:
-        return divide(self.facts, self, other)[1] if isinstance(other, INTS) else NotImplemented
+        return divide(self.shape_env, self, other)[1] if isinstance(other, INTS) else NotImplemented
 
     def __rmod__(self, other: Int) -> Int:
-        return divide(self.facts, other, self)[1] if isinstance(other, INTS) else NotImplemented
+        return divide(self.shape_env, other, self)[1] if isinstance(other, INTS) else NotImplemented
 
     def __divmod__(self, other: Int) -> tuple[Int, Int]:
-        return divide(self.facts, self, other)
+        return divide(self.shape_env, self, other)
 
     def __rdivmod__(self, other: Int) -> tuple[Int, Int]:
-        return divide(self.facts, other, self)
+        return divide(self.shape_env, other, self)
 
     # ---- what has to be known
 
@@ -224,7 +226,7 @@ class Size(torch.SymInt):
         return other / int(self)
 
     def __int__(self) -> int:
-        return self.facts.settle(self)
+        return self.shape_env.settle(self)
 
     __index__ = __trunc__ = __round__ = __int__  # type: ignore[assignment]
 
@@ -232,12 +234,12 @@ class Size(torch.SymInt):
         return float(int(self))
 
     def __bool__(self) -> bool:
-        return not self.facts.is_zero(self)
+        return not self.shape_env.is_zero(self)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return self.facts.is_zero(self - other) if isinstance(other, INTS) else NotImplemented
+        return self.shape_env.is_zero(self - other) if isinstance(other, INTS) else NotImplemented
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -245,16 +247,16 @@ class Size(torch.SymInt):
     __hash__ = object.__hash__
 
     def __lt__(self, other: Int) -> bool:
-        return self.facts.is_positive(other - self)
+        return self.shape_env.is_positive(other - self)
 
     def __le__(self, other: Int) -> bool:
-        return not self.facts.is_positive(self - other)
+        return not self.shape_env.is_positive(self - other)
 
     def __gt__(self, other: Int) -> bool:
-        return self.facts.is_positive(self - other)
+        return self.shape_env.is_positive(self - other)
 
     def __ge__(self, other: Int) -> bool:
-        return not self.facts.is_positive(other - self)
+        return not self.shape_env.is_positive(other - self)
 
     def is_integer(self) -> bool:
         return True
@@ -281,8 +283,8 @@ INTS = (int, Size)
 def terms_of(n: Int) -> Mapping[Monomial, int]:
     if isinstance(n, Size):
         return (
-            dict(n.facts.resolved(n).terms)
-            if isinstance(r := n.facts.resolved(n), Size)
+            dict(n.shape_env.resolved(n).terms)
+            if isinstance(r := n.shape_env.resolved(n), Size)
             else constant(r)
         )
     return constant(n)
@@ -292,67 +294,67 @@ def constant(n: int) -> dict[Monomial, int]:
     return {(): int(n)} if n else {}
 
 
-def linear(facts: Equalities, parts: tuple[tuple[Int, int], ...]) -> Int:
+def linear(shape_env: Equalities, parts: tuple[tuple[Int, int], ...]) -> Int:
     """The sum of `factor * number`."""
-    found = facts.computed.get(parts)
+    found = shape_env.computed.get(parts)
     if found is None:
         total: dict[Monomial, int] = {}
         for n, factor in parts:
             for monomial, c in terms_of(n).items():
                 total[monomial] = total.get(monomial, 0) + factor * c
-        found = facts.computed[parts] = facts.make(total)
+        found = shape_env.computed[parts] = shape_env.make(total)
     return found
 
 
-def product(facts: Equalities, a: Int, b: Int) -> Int:
-    found = facts.computed.get((a, b))
+def product(shape_env: Equalities, a: Int, b: Int) -> Int:
+    found = shape_env.computed.get((a, b))
     if found is None:
         total: dict[Monomial, int] = {}
         for x, c in terms_of(a).items():
             for y, d in terms_of(b).items():
                 monomial = tuple(sorted((*x, *y))) if x and y else x or y
                 total[monomial] = total.get(monomial, 0) + c * d
-        found = facts.computed[a, b] = facts.make(total)
+        found = shape_env.computed[a, b] = shape_env.make(total)
     return found
 
 
 # --- division
 
 
-def divide(facts: Equalities, a: Int, b: Int) -> tuple[Int, Int]:
+def divide(shape_env: Equalities, a: Int, b: Int) -> tuple[Int, Int]:
     """Quotient, rounded to minus infinity, and remainder."""
-    a, b = facts.resolved(a), facts.resolved(b)
+    a, b = shape_env.resolved(a), shape_env.resolved(b)
     if not isinstance(a, Size) and not isinstance(b, Size):
         return a // b, a % b
     if not isinstance(b, Size) and b == 1:
         return a, 0
-    return facts.as_known(_divide, a, b)  # type: ignore[no-any-return]
+    return shape_env.as_known(_divide, a, b)  # type: ignore[no-any-return]
 
 
-def _divide(facts: Equalities, a: Int, b: Int) -> tuple[Int, Int]:
-    shared = _shared(facts, a, b)
-    if (isinstance(shared, Size) or shared > 1) and facts.surely_positive(shared):
-        whole, rest = divide(facts, *(_whole(facts, n, shared)[0] for n in (a, b)))
+def _divide(shape_env: Equalities, a: Int, b: Int) -> tuple[Int, Int]:
+    shared = _shared(shape_env, a, b)
+    if (isinstance(shared, Size) or shared > 1) and shape_env.surely_positive(shared):
+        whole, rest = divide(shape_env, *(_whole(shape_env, n, shared)[0] for n in (a, b)))
         return whole, rest * shared
-    whole, rest = _whole(facts, a, b)
+    whole, rest = _whole(shape_env, a, b)
     if not isinstance(rest, Size) and rest == 0:
         return whole, 0
     for k in (0, -1, 1):  # of what remains, to or from the quotient
-        low, _ = facts.range_of(rest - k * b)
-        if low >= 0 and facts.surely_positive(b - (rest - k * b)):
+        low, _ = shape_env.range_of(rest - k * b)
+        if low >= 0 and shape_env.surely_positive(b - (rest - k * b)):
             return whole + k, rest - k * b
-    quotient = facts.apply("floordiv", rest, b)
-    return whole + quotient, facts.apply("mod", rest, b)
+    quotient = shape_env.apply("floordiv", rest, b)
+    return whole + quotient, shape_env.apply("mod", rest, b)
 
 
-def _whole(facts: Equalities, a: Int, b: Int) -> tuple[Int, Int]:
+def _whole(shape_env: Equalities, a: Int, b: Int) -> tuple[Int, Int]:
     """`a == whole * b + rest`, as far as the forms tell."""
     whole: dict[Monomial, int] = {}
     rest: dict[Monomial, int] = {}
     if not isinstance(b, Size):
         for monomial, factor in terms_of(a).items():
             if monomial and factor % b:
-                known = facts.quotient(monomial, factor, b)
+                known = shape_env.quotient(monomial, factor, b)
                 if known is None:
                     rest[monomial] = factor
                     continue
@@ -360,7 +362,7 @@ def _whole(facts: Equalities, a: Int, b: Int) -> tuple[Int, Int]:
             q, r = divmod(factor, b)
             whole[monomial] = whole.get(monomial, 0) + q
             rest[monomial] = rest.get(monomial, 0) + r
-        return facts.make(whole), facts.make(rest)
+        return shape_env.make(whole), shape_env.make(rest)
     divisor = dict(terms_of(b))
     lead = max(divisor, key=lambda m: (len(m), [a.name for a in m]))
     rest = dict(terms_of(a))
@@ -382,7 +384,9 @@ def _whole(facts: Equalities, a: Int, b: Int) -> tuple[Int, Int]:
             rest[product] = rest.get(product, 0) - factor * times
             if not rest[product]:
                 del rest[product]
-    return (facts.make(whole), facts.make(rest)) if not rest or len(divisor) == 1 else (0, a)
+    return (
+        (shape_env.make(whole), shape_env.make(rest)) if not rest or len(divisor) == 1 else (0, a)
+    )
 
 
 def _without(monomial: Monomial, lead: Monomial) -> Monomial | None:
@@ -398,20 +402,20 @@ def gcd(a: Int, b: Int) -> Int:
     """A common divisor: the greatest of ints, the greatest that the forms show of sizes."""
     if not isinstance(a, Size) and not isinstance(b, Size):
         return math.gcd(a, b)
-    facts = a.facts if isinstance(a, Size) else b.facts
+    shape_env = a.shape_env if isinstance(a, Size) else b.shape_env
     for one, other in ((a, b), (b, a)):
-        if isinstance(one, Size) and facts.surely_zero(divide(facts, other, one)[1]):
+        if isinstance(one, Size) and shape_env.surely_zero(divide(shape_env, other, one)[1]):
             return one
-    return _shared(facts, a, b)
+    return _shared(shape_env, a, b)
 
 
-def _shared(facts: Equalities, a: Int, b: Int) -> Int:
+def _shared(shape_env: Equalities, a: Int, b: Int) -> Int:
     """The product of the factors that all parts of the two sums have."""
     monomials = [*terms_of(a).items(), *terms_of(b).items()]
     if not terms_of(a) or not terms_of(b):
         return a if terms_of(a) else b
     common = shared_atoms([monomial for monomial, _ in monomials])
-    return facts.make({tuple(common): math.gcd(*(c for _, c in monomials))})
+    return shape_env.make({tuple(common): math.gcd(*(c for _, c in monomials))})
 
 
 def shared_atoms(monomials: Sequence[Monomial]) -> list[Atom]:
@@ -429,18 +433,18 @@ def shared_atoms(monomials: Sequence[Monomial]) -> list[Atom]:
 
 def facts_among(*numbers: Int) -> ShapeEnv | None:
     """What is known of those that vary; None where none does."""
-    return next((n.facts for n in numbers if isinstance(n, Size)), None)
+    return next((n.shape_env for n in numbers if isinstance(n, Size)), None)
 
 
 def largest(a: Int, *more: Int) -> Int:
     for b in more:
-        facts = facts_among(a, b)
-        a = max(a, b) if facts is None else facts.extreme("max", a, b)
+        shape_env = facts_among(a, b)
+        a = max(a, b) if shape_env is None else shape_env.extreme("max", a, b)
     return a
 
 
 def smallest(a: Int, *more: Int) -> Int:
     for b in more:
-        facts = facts_among(a, b)
-        a = min(a, b) if facts is None else facts.extreme("min", a, b)
+        shape_env = facts_among(a, b)
+        a = min(a, b) if shape_env is None else shape_env.extreme("min", a, b)
     return a

@@ -22,7 +22,7 @@ class Ranges(ABC):
 
     def __init__(self) -> None:
         self.at_least_0: dict[Size, Any] = {}
-        self.has_late = False
+        self.has_unbacked = False
         self._ranges: dict[Atom, Range] = {}
         self._sure: set[Size] = set()
         self._most: dict[Monomial, float] = {}  # of products
@@ -65,7 +65,7 @@ class Ranges(ABC):
             low, high = low + part[0], high + part[1]
         if n in self.at_least_0 or n in self._sure:
             low = max(low, 0)
-        if self.has_late and high > 0 and ((m := -n) in self.at_least_0 or m in self._sure):
+        if self.has_unbacked and high > 0 and ((m := -n) in self.at_least_0 or m in self._sure):
             high = 0
         if low <= 0:
             low, high = self._by_extremes(n, low, high)

@@ -5,7 +5,7 @@ answered; anything else is answered by the hints, and becomes a condition that a
 While the loop IR is built and compiled (`relaxed`), two sizes that are not the same in form count as different: the general code is right
 for equal ones as well.
 
-Of what is known only behind an op of the graph (`late` symbols, which may be 0) nothing is guessed: an answer is given if all such sizes
+Of what is known only behind an op of the graph (`unbacked` symbols, which may be 0) nothing is guessed: an answer is given if all such sizes
 from 0, 1 or 2 on have the same one, and that they are is a condition that the call checks there.  Otherwise `undecided` raises.
 """
 
@@ -20,11 +20,11 @@ from frameloom.ir.symbolic.atoms import (
     atoms_of,
     evaluated,
     is_given_stride,
-    late_in,
     lone_apply,
     not_1_in,
+    unbacked_in,
 )
-from frameloom.ir.symbolic.call_layouts import Soft
+from frameloom.ir.symbolic.call_layouts import AssumedSizes
 from frameloom.ir.symbolic.conditions import Conditions
 from frameloom.ir.symbolic.equalities import Equalities
 from frameloom.ir.symbolic.exact_division import divisions, undivided
@@ -39,7 +39,7 @@ class ShapeEnv(Equalities):
         super().__init__()
         self.not_0: dict[Size, Any] = {}
         self.refusing: type[Exception] | None = None  # raised where a size would be settled
-        self.soft = Soft()  # of the present call
+        self.assumed_sizes = AssumedSizes()  # of the present call
         self.undecided: Callable[[Size], NoReturn] = _undecided
         self._node_of = node_of
         self._nodes: dict[Size, Any] = {}
@@ -68,10 +68,10 @@ class ShapeEnv(Equalities):
         low, high = self.range_of(n)
         if low > 0 or high < 0 or n in self.not_0 or -n in self.not_0 or self.relaxed:
             return False
-        if self.has_late and late_in(n):
+        if self.has_unbacked and unbacked_in(n):
             if self._suppose(n, lambda low, high: low > 0 or high < 0 or low == high):
                 return self.range_of(n) == (0, 0)
-            if not self.knows_late:
+            if not self.knows_unbacked:
                 self.undecided(n)
         if n.hint:
             self._keep(self.not_0, n)
@@ -110,10 +110,10 @@ class ShapeEnv(Equalities):
         assert isinstance(n, Size)
         if n - 1 in self.at_least_0 or -n in self.at_least_0:
             return n - 1 in self.at_least_0
-        if self.has_late and late_in(n):
+        if self.has_unbacked and unbacked_in(n):
             if self._suppose(n, lambda low, high: low > 0 or high <= 0):
                 return self.range_of(n)[0] > 0
-            if not self.knows_late:
+            if not self.knows_unbacked:
                 self.undecided(n)
         if n.hint > 0:
             self._require(n - 1)
@@ -123,7 +123,7 @@ class ShapeEnv(Equalities):
 
     def _suppose(self, n: Size, decides: Callable[[float, float], bool]) -> bool:
         """Whether the range of `n` decides if its late symbols are at least 1, or 2, which then is a condition."""
-        symbols = late_in(n)
+        symbols = unbacked_in(n)
         before: dict[Atom, Range] = {s: self._ranges[s] for s in symbols}
         for least in (0, 1, 2):
             if any(high < least for _, high in before.values()):
@@ -156,7 +156,7 @@ class ShapeEnv(Equalities):
         self._require(known)
         self._require(-known)
         if not self._keeps_forms():
-            self._equate_late(known)
+            self._equate_unbacked(known)
         return True
 
     def is_one_softly(self, n: Int, alone: bool = False) -> bool:
@@ -166,11 +166,11 @@ class ShapeEnv(Equalities):
             return bool(n == 1)
         low, high = self.range_of(n)
         # Of a late size that is at most 1 it is asked at once whether it is: nothing else is left but 0.
-        at_once = high <= 1 or (n.hint == 1 and not late_in(n))
+        at_once = high <= 1 or (n.hint == 1 and not unbacked_in(n))
         if at_once or any(map(is_given_stride, atoms_of(n))):
             return self.is_zero(n - 1)
         if low <= 1:
-            (self.soft.alone if alone else self.soft.not_1).add(n)
+            (self.assumed_sizes.alone if alone else self.assumed_sizes.not_1).add(n)
         return False
 
     def not_0_softly(self, n: Size) -> Int:
@@ -178,10 +178,10 @@ class ShapeEnv(Equalities):
         size = self.resolved(n)
         if not isinstance(size, Size):
             return max(size, 1)
-        if size.hint < 1 or late_in(size):
+        if size.hint < 1 or unbacked_in(size):
             return self.extreme("max", size, 1)
         if self.range_of(size)[0] < 1:
-            self.soft.not_0.add(size)
+            self.assumed_sizes.not_0.add(size)
         return size
 
     def differ_softly(self, a: Int, b: Int) -> bool:
@@ -192,7 +192,7 @@ class ShapeEnv(Equalities):
         symbols = not_1_in(n)
         low, high = self.range_above_1(n, symbols)
         if low > 0 or high < 0:
-            self.soft.not_1.update(self.make({(s,): 1}) for s in symbols)
+            self.assumed_sizes.not_1.update(self.make({(s,): 1}) for s in symbols)
             return True
         return not self.is_zero(n)
 
@@ -200,14 +200,14 @@ class ShapeEnv(Equalities):
         """It is taken for other than 0, as in the captured call, where only layouts depend on that: that it is becomes a condition
         only if it shows."""
         n = self.resolved(n)
-        if not isinstance(n, Size) or self.relaxed or late_in(n):
+        if not isinstance(n, Size) or self.relaxed or unbacked_in(n):
             return
         sizes = {s for s in not_1_in(n) if self._ranges[s][0] >= 1}
         low, high = self.range_above_1(n, sizes)
         if low <= 0 <= high:
-            self.soft.apart.add(n)
+            self.assumed_sizes.apart.add(n)
         elif not self.surely_not_zero(n):
-            self.soft.not_1.update(self.make({(s,): 1}) for s in sizes)
+            self.assumed_sizes.not_1.update(self.make({(s,): 1}) for s in sizes)
 
     def is_less_softly(self, a: Int, b: Int) -> bool:
         """`a < b`, if no symbol is 1 that is not 1 in the captured call."""
@@ -220,16 +220,16 @@ class ShapeEnv(Equalities):
         symbols = not_1_in(n)
         low, high = self.range_above_1(n, symbols)
         if low > 0 or high <= 0:
-            self.soft.not_1.update(self.make({(s,): 1}) for s in symbols)
+            self.assumed_sizes.not_1.update(self.make({(s,): 1}) for s in symbols)
             return low > 0
         return self.is_positive(n)
 
     def assume_not_0(self, n: Int) -> None:
         self.is_zero(n)
 
-    def assume_soft(self) -> None:
+    def assume_sizes(self) -> None:
         """All that the present call takes sizes for becomes a condition."""
-        for n in list(self.soft.conditions()):
+        for n in list(self.assumed_sizes.conditions()):
             self.assume_not_0(n)
 
     def settle(self, n: Int) -> int:
@@ -239,7 +239,7 @@ class ShapeEnv(Equalities):
             return int(n)
         if self.refusing is not None:
             raise self.refusing
-        if self.has_late and late_in(n) and not self.knows_late:
+        if self.has_unbacked and unbacked_in(n) and not self.knows_unbacked:
             self.undecided(n)
         hint = n.hint
         self._equate(n - hint)
@@ -247,7 +247,7 @@ class ShapeEnv(Equalities):
 
     def hold(self, value: Callable[[Symbol], int]) -> bool:
         """Whether the conditions of which a call knows before it begins do, where the symbols have these values."""
-        early = tuple(n for n in self.at_least_0 if not late_in(n))
+        early = tuple(n for n in self.at_least_0 if not unbacked_in(n))
         return Conditions(early, tuple(self.zero), tuple(self.not_0)).hold(value)
 
     def is_possible(self, value: Callable[[Symbol], int]) -> bool:
@@ -270,7 +270,7 @@ class ShapeEnv(Equalities):
         self.at_least_0, self.zero, self.not_0 = ({**known} for known in before)
         self._ranges, self._most = {**ranges}, {**most}
         self._found.clear()
-        self.knows_late = True
+        self.knows_unbacked = True
         try:
             yield own
         finally:
@@ -278,7 +278,7 @@ class ShapeEnv(Equalities):
             new = (tuple(n for n in a if n not in b) for a, b in zip(now, before, strict=True))
             found = Conditions(*new)
             self.at_least_0, self.zero, self.not_0 = before
-            self.knows_late = False
+            self.knows_unbacked = False
             made = [atom for atom in self._ranges if atom not in ranges]
             self._ranges, self._most = ranges, most
             self._found.clear()
@@ -288,14 +288,14 @@ class ShapeEnv(Equalities):
             if found.at_least_0 or found.zero or found.not_0:
                 own.append(found)
 
-    def late_conditions(self) -> list[Size]:
+    def unbacked_conditions(self) -> list[Size]:
         """Late sizes that must be at least 0."""
-        return [n for n in self.at_least_0 if late_in(n)] if self.has_late else []
+        return [n for n in self.at_least_0 if unbacked_in(n)] if self.has_unbacked else []
 
     def settle_some(self, which: Callable[[Symbol], bool]) -> None:
         """Every value of these has an entry of its own."""
         for symbol in self.symbols:
-            if not symbol.late and which(symbol):
+            if not symbol.unbacked and which(symbol):
                 self.settle(self.make({(symbol,): 1}))
 
 

@@ -73,7 +73,7 @@ class KnownSizes:
         try:
             return evaluated(n, self._symbol)
         except Unknown:
-            return evaluated(n.facts.resolved(n), self._symbol)
+            return evaluated(n.shape_env.resolved(n), self._symbol)
 
     def ints(self, sizes: Sequence[Int]) -> tuple[int, ...]:
         return tuple(map(self.of, sizes))

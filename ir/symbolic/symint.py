@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.ir.symbolic.atoms import atoms_of, is_given_stride, late_in, with_atoms
+from frameloom.ir.symbolic.atoms import atoms_of, is_given_stride, unbacked_in, with_atoms
 from frameloom.ir.symbolic.compare import MANY, equal, fits
 from frameloom.ir.symbolic.expr import (
     Apply,
@@ -52,7 +52,7 @@ EXPECTED: dict[Any, Callable[[Int, Int], bool]] = {
 class Node:
     """What all three kinds answer alike."""
 
-    facts: ShapeEnv
+    shape_env: ShapeEnv
 
     def is_int(self) -> bool:
         return False
@@ -80,25 +80,25 @@ class Node:
     _graph_repr = __repr__ = __str__ = str
 
     def wrap_int(self, number: int) -> SizeNode:
-        return SizeNode(self.facts, number)
+        return SizeNode(self.shape_env, number)
 
     def wrap_bool(self, value: bool) -> TruthNode:
-        return TruthNode(self.facts, bool, (value,))
+        return TruthNode(self.shape_env, bool, (value,))
 
     def wrap_float(self, number: float) -> FloatNode:
-        return FloatNode(self.facts, number)
+        return FloatNode(self.shape_env, number)
 
 
 class SizeNode(Node):
     """Of `size`, a Size or an int."""
 
-    def __init__(self, facts: ShapeEnv, size: Int) -> None:
-        self.facts = facts
+    def __init__(self, shape_env: ShapeEnv, size: Int) -> None:
+        self.shape_env = shape_env
         self._size = size
 
     @property
     def size(self) -> Int:
-        return self.facts.resolved(self._size)
+        return self.shape_env.resolved(self._size)
 
     def is_int(self) -> bool:
         return True
@@ -154,15 +154,17 @@ class SizeNode(Node):
     def __getattr__(self, name: Any) -> Any:
         fn = ARITHMETIC.get(name)
         if fn is not None:
-            return lambda *others: SizeNode(self.facts, fn(self.size, *(o.size for o in others)))
+            return lambda *others: SizeNode(
+                self.shape_env, fn(self.size, *(o.size for o in others))
+            )
         compared = COMPARISONS.get(name)
         if compared is not None:
-            return lambda other: TruthNode(self.facts, compared, (self.size, other.size))
+            return lambda other: TruthNode(self.shape_env, compared, (self.size, other.size))
         real = REAL.get(name)
         if real is None:
             raise AttributeError(name)
         return lambda *others: FloatNode(
-            self.facts,
+            self.shape_env,
             real(*(n.value if isinstance(n, FloatNode) else int(n.size) for n in (self, *others))),
         )
 
@@ -170,8 +172,8 @@ class SizeNode(Node):
 class FloatNode(Node):
     """A float made of sizes that it had to know for that."""
 
-    def __init__(self, facts: ShapeEnv, value: float) -> None:
-        self.facts = facts
+    def __init__(self, shape_env: ShapeEnv, value: float) -> None:
+        self.shape_env = shape_env
         self.value = value
 
     @property
@@ -191,19 +193,21 @@ class FloatNode(Node):
         fn = {**ARITHMETIC, **REAL}.get(name)
         if fn is not None:
             return lambda *others: FloatNode(
-                self.facts, fn(self.value, *(float(o.size) for o in others))
+                self.shape_env, fn(self.value, *(float(o.size) for o in others))
             )
         compared = COMPARISONS.get(name)
         if compared is None:
             raise AttributeError(name)
-        return lambda other: TruthNode(self.facts, compared, (self.value, other.size))
+        return lambda other: TruthNode(self.shape_env, compared, (self.value, other.size))
 
 
 class TruthNode(Node):
     """Of `fn(*operands)`: sizes that are compared, or truths."""
 
-    def __init__(self, facts: ShapeEnv, fn: Callable[..., bool], operands: tuple[Any, ...]) -> None:
-        self.facts = facts
+    def __init__(
+        self, shape_env: ShapeEnv, fn: Callable[..., bool], operands: tuple[Any, ...]
+    ) -> None:
+        self.shape_env = shape_env
         self.fn = fn
         self.operands = operands
 
@@ -223,9 +227,9 @@ class TruthNode(Node):
             return not self.operands[0].truth()
         a, b = self.operands
         if self.fn in (operator.eq, operator.ne) and type(b) is int and b == 1:
-            return self.facts.is_one_softly(a) is (self.fn is operator.eq)
+            return self.shape_env.is_one_softly(a) is (self.fn is operator.eq)
         if self.fn in (operator.eq, operator.ne) and not self.is_of_floats():
-            return self.facts.differ_softly(a, b) is (self.fn is operator.ne)
+            return self.shape_env.differ_softly(a, b) is (self.fn is operator.ne)
         return bool(self.fn(a, b))
 
     def known(self) -> bool | None:
@@ -245,14 +249,14 @@ class TruthNode(Node):
             return bool(self.fn(a, b))
         if isinstance(a, float) or isinstance(b, float):
             return None
-        facts, difference = self.facts, a - b
+        shape_env, difference = self.shape_env, a - b
         if self.fn in (operator.eq, operator.ne):
-            if facts.surely_zero(difference):
+            if shape_env.surely_zero(difference):
                 return self.fn is operator.eq
-            return self.fn is operator.ne if facts.surely_not_zero(difference) else None
+            return self.fn is operator.ne if shape_env.surely_not_zero(difference) else None
         if self.fn is operator.le and type(b) is int and b > MANY:
             return True  # so `x[:]` is no slice
-        low, high = facts.range_of(facts.resolved(difference))
+        low, high = shape_env.range_of(shape_env.resolved(difference))
         if self.fn is operator.lt:
             return True if high < 0 else False if low >= 0 else None
         if self.fn is operator.le:
@@ -283,7 +287,7 @@ class TruthNode(Node):
             return all(o.expect_true(file, line) for o in self.operands)
         if known is None and self.fn in EXPECTED:
             a, b = self.operands
-            if late_in(a - b):
+            if unbacked_in(a - b):
                 return EXPECTED[self.fn](a, b)
         return self.truth() if known is None else known
 
@@ -292,13 +296,13 @@ class TruthNode(Node):
     def guard_or_false(self, file: Any, line: Any) -> bool:
         if self._is_asked():
             return self.truth()
-        if self.hint() and not self._is_late():
+        if self.hint() and not self._is_unbacked():
             return self.truth()
         self._stay_apart()
         return False
 
     def guard_or_true(self, file: Any, line: Any) -> bool:
-        if self._is_asked() or not (self.hint() or self._is_late()):
+        if self._is_asked() or not (self.hint() or self._is_unbacked()):
             return self.truth()
         self._stay_apart()
         return True
@@ -308,7 +312,7 @@ class TruthNode(Node):
         if self.fn in (operator.eq, operator.ne, operator.lt) and not self.is_of_floats():
             a, b = self.operands
             if hint_of(a) != hint_of(b):
-                self.facts.apart_softly(a - b)
+                self.shape_env.apart_softly(a - b)
 
     def is_of_floats(self) -> bool:
         return any(isinstance(o, float) for o in self.operands)
@@ -319,19 +323,20 @@ class TruthNode(Node):
         of_one = self.fn in (operator.eq, operator.ne) and type(b) is int and b == 1
         return self.known() is not None or (of_one and isinstance(a, Size))
 
-    def _is_late(self) -> bool:
+    def _is_unbacked(self) -> bool:
         return any(
-            o._is_late() if isinstance(o, TruthNode) else bool(late_in(o)) for o in self.operands
+            o._is_unbacked() if isinstance(o, TruthNode) else bool(unbacked_in(o))
+            for o in self.operands
         )
 
     def and_(self, other: TruthNode) -> TruthNode:
-        return TruthNode(self.facts, operator.and_, (self, other))
+        return TruthNode(self.shape_env, operator.and_, (self, other))
 
     def or_(self, other: TruthNode) -> TruthNode:
-        return TruthNode(self.facts, operator.or_, (self, other))
+        return TruthNode(self.shape_env, operator.or_, (self, other))
 
     def not_(self) -> TruthNode:
-        return TruthNode(self.facts, operator.not_, (self,))
+        return TruthNode(self.shape_env, operator.not_, (self,))
 
     sym_and, sym_or, sym_not = and_, or_, not_
 
@@ -339,7 +344,7 @@ class TruthNode(Node):
 def size_of(symbol: torch.SymInt) -> Int:
     """The size behind what PyTorch's C++ code returns."""
     if isinstance(symbol, Size):
-        return symbol.facts.resolved(symbol)
+        return symbol.shape_env.resolved(symbol)
     node: Any = symbol.node
     if isinstance(node, SizeNode):
         return node.size
@@ -373,8 +378,8 @@ def follows(sizes: Sequence[Int], strides: Sequence[Int], order: Sequence[int]) 
 
 def _where_not_empty(stride: Int, sizes: Sequence[Int]) -> Int:
     """... the tensor of these sizes: `max(n, 1)` is `n` there."""
-    facts = stride.facts if isinstance(stride, Size) else None
-    if facts is None or not facts.has_late:
+    shape_env = stride.shape_env if isinstance(stride, Size) else None
+    if shape_env is None or not shape_env.has_unbacked:
         return stride
 
     def plain(atom: Atom) -> Int:
@@ -382,7 +387,7 @@ def _where_not_empty(stride: Int, sizes: Sequence[Int]) -> Int:
             rest = next((a for a in atom.args if isinstance(a, Size)), None)
             if any(rest is n for n in sizes):
                 return rest
-        return facts.make({(atom,): 1})
+        return shape_env.make({(atom,): 1})
 
     return with_atoms(stride, plain)
 
@@ -393,19 +398,19 @@ def _int_or_0(n: Int) -> int:
 
 def stride_is(size: Int, stride: Int, expected: Int) -> bool:
     """Whether a dimension's stride is the expected one; that of a dimension of size 1 does not count."""
-    facts = facts_among(stride, expected)
-    if facts is None:
+    shape_env = facts_among(stride, expected)
+    if shape_env is None:
         return bool(stride == expected) or (
-            isinstance(size, Size) and size.facts.is_one_softly(size)
+            isinstance(size, Size) and size.shape_env.is_one_softly(size)
         )
-    alike = facts.surely_zero(largest(stride, 1) - largest(expected, 1))
+    alike = shape_env.surely_zero(largest(stride, 1) - largest(expected, 1))
     if alike and not _may_repeat(stride):
         return True
-    if facts.surely_not_zero(stride - expected):
-        return facts.is_one_softly(size)
-    if hint_of(stride) != hint_of(expected) and facts.differ_softly(stride, expected):
-        return facts.is_one_softly(size)
-    return bool(stride == expected) or facts.is_one_softly(size)
+    if shape_env.surely_not_zero(stride - expected):
+        return shape_env.is_one_softly(size)
+    if hint_of(stride) != hint_of(expected) and shape_env.differ_softly(stride, expected):
+        return shape_env.is_one_softly(size)
+    return bool(stride == expected) or shape_env.is_one_softly(size)
 
 
 def _may_repeat(stride: Int) -> bool:
@@ -413,7 +418,7 @@ def _may_repeat(stride: Int) -> bool:
     if not isinstance(stride, Size):
         return bool(stride == 0)
     given = any(map(is_given_stride, atoms_of(stride)))
-    return given and bool(stride.facts.range_of(stride)[0] <= 0)
+    return given and bool(stride.shape_env.range_of(stride)[0] <= 0)
 
 
 def steps_down(sizes: Sequence[Int], strides: Sequence[Int], order: Sequence[int]) -> bool:
@@ -432,10 +437,10 @@ def steps_down(sizes: Sequence[Int], strides: Sequence[Int], order: Sequence[int
 
 def is_less(a: Int, b: Int) -> bool:
     """Of strides and sizes, of which only layouts depend on it."""
-    facts = facts_among(a, b)
-    return bool(a < b) if facts is None else facts.is_less_softly(a, b)
+    shape_env = facts_among(a, b)
+    return bool(a < b) if shape_env is None else shape_env.is_less_softly(a, b)
 
 
 def _differ(a: Int, b: Int) -> bool:
-    facts = facts_among(a, b)
-    return bool(a != b) if facts is None else facts.differ_softly(a, b)
+    shape_env = facts_among(a, b)
+    return bool(a != b) if shape_env is None else shape_env.differ_softly(a, b)

@@ -42,7 +42,7 @@ class BackwardPass:
         self.consume: Callable[[list[Any]], tuple[Any, ...]] | None = None
         self.conditions: Sequence[Conditions] = ()  # on sizes, under which the plan may be used
         self.held: Sequence[int] = ()  # sizes for which they do
-        self.carried = how.sizes
+        self.saved_sizes = how.sizes
         self._views = _views_of_own_memory(part)
 
     def __call__(
@@ -87,13 +87,13 @@ class BackwardPass:
         return tuple(self.part.ends[k] for k in found), self._module_of(graph)
 
     def _sizes(self, saved: Sequence[Any]) -> dict[Symbol, int]:
-        count = len(self.carried)
-        pairs = zip(self.carried, saved[len(saved) - count :], strict=True)
-        return {carried.symbol: n for carried, n in pairs}
+        count = len(self.saved_sizes)
+        pairs = zip(self.saved_sizes, saved[len(saved) - count :], strict=True)
+        return {saved_sizes.symbol: n for saved_sizes, n in pairs}
 
     def _holds(self, saved: Sequence[Any]) -> bool:
         """Whether what the plan assumes of sizes is so."""
-        given = saved[len(saved) - len(self.carried) :]
+        given = saved[len(saved) - len(self.saved_sizes) :]
         if given != self.held:
             sizes = self._sizes(saved)
             if not all(c.hold(sizes.__getitem__) for c in self.conditions):

@@ -115,7 +115,7 @@ class Gradients:
         self.views_vary = any(
             any(symbols_in((s.args, *s.kwargs.values()))) for o in views for s in o.steps
         )
-        self.makes_early = not how.n_late and any(v.early for v in views)
+        self.makes_early = not how.n_unbacked and any(v.early for v in views)
         self.nothing = (None, None, *[None] * len(how.inputs))
         self._windows = self._apart_at_most()
         self.on_gpu = any(layout.device.type == "cuda" for layout in how.layouts)
@@ -137,7 +137,7 @@ class Gradients:
         for k in self.several:
             give_own_node(results[k])
         if self._plain_outputs:
-            return results[: self.how.n_results] if self.how.n_late else results
+            return results[: self.how.n_results] if self.how.n_unbacked else results
         return MadeOf(self.how, inputs, [*results], self.views_vary, early).outputs()
 
     def _apart_at_most(self) -> Windows | None:
@@ -219,7 +219,7 @@ class Gradients:
     def conditions(self) -> AbstractContextManager[list[Conditions]]:
         """What the code that is compiled there assumes of sizes: the guards of the call know nothing of it."""
         sizes = self.how.sizes
-        return sizes[0].symbol.facts.apart() if sizes else nullcontext([])
+        return sizes[0].symbol.shape_env.apart() if sizes else nullcontext([])
 
     def _plan(self, part: Partial, examples: tuple[Any, ...]) -> Plan | None:
         try:

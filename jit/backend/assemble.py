@@ -39,9 +39,9 @@ from frameloom.ir.program import (
     View,
     is_cuda,
 )
-from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.expr import Int, Size, Symbol, hint_of
-from frameloom.restart import Restart, start_anew
+from frameloom.restart import Restart, bail_out
 from frameloom.runtime import _runtime
 from frameloom.runtime.build.launch import load
 from frameloom.runtime.build.triton_compiler import Cubin, build, unaligned
@@ -126,10 +126,14 @@ def assemble(
     )
     arena_bytes = numbers.sizes.ref(memory.arena_bytes)
     # A backward pass is given what data has decided, and checked, in the forward pass.
-    conditions = captured.facts.late_conditions() if captured.facts and not captured.owned else ()
+    conditions = (
+        captured.shape_env.unbacked_conditions()
+        if captured.shape_env and not captured.owned
+        else ()
+    )
     assert not (conditions and restart.is_too_late), "a call that starts anew has written"
     for n in conditions:
-        missing = [s for s in late_in(n) if s not in numbers.late]
+        missing = [s for s in unbacked_in(n) if s not in numbers.unbacked]
         assert all(s.source.is_erased for s in missing), f"nothing tells {missing}"
         if not missing:
             numbers.sizes.require(n)
@@ -142,7 +146,7 @@ def assemble(
         sizes=tuple(numbers.sizes.calls),
         refused=_capture.RunPlainly,
         restarting=restart.steps(len(steps)),
-        restart=start_anew if captured.restarts else None,
+        restart=bail_out if captured.restarts else None,
         remember=torch.default_generator.get_state if restart.remembers else None,
         buffers=tuple(numbers.specs),
         steps=tuple(steps),
@@ -168,15 +172,15 @@ def assemble(
 def _leaf(
     inputs: Sequence[Any],
     numbers: Mapping[Symbol, int],
-    late: Mapping[Symbol, SizeCall],
+    unbacked: Mapping[Symbol, SizeCall],
     symbol: Symbol,
 ) -> SizeCall:
     """Where a call has a size: in a number, in what an input tells of itself, or behind a step."""
     number = numbers.get(symbol)
     if number is not None:
         return SizeCall("number", (number,))
-    if symbol.late:
-        return late[symbol]
+    if symbol.unbacked:
+        return unbacked[symbol]
     position = inputs.index(symbol.source.origin)
     return SizeCall(symbol.source.kind, (position, symbol.source.dim))
 
@@ -315,8 +319,8 @@ class _Numbers:
         first = dict.fromkeys([*program.inputs, *(buffer for _, buffer in program.symbols)])
         self._numbers = {buffer: number for number, buffer in enumerate(first)}
         symbols = {symbol: self._numbers[buffer] for symbol, buffer in program.symbols}
-        self.late: dict[Symbol, SizeCall] = {}  # where those are that library calls decide
-        self.sizes = PlanSizes(partial(_leaf, captured.inputs, symbols, self.late))
+        self.unbacked: dict[Symbol, SizeCall] = {}  # where those are that library calls decide
+        self.sizes = PlanSizes(partial(_leaf, captured.inputs, symbols, self.unbacked))
         self._memory = memory
         self._constants = dict(program.constants)
         self.specs = [self._spec(buffer) for buffer in first]
@@ -325,9 +329,9 @@ class _Numbers:
             for symbol, buffer, dim in defines(step):
                 if isinstance(step, Extern) and step.target == READ:
                     vector = self[step.args[0].buffer]
-                    self.late[symbol] = SizeCall("item", (place, vector, dim))
+                    self.unbacked[symbol] = SizeCall("item", (place, vector, dim))
                 else:
-                    self.late[symbol] = SizeCall("after", (place, len(self.specs), dim))
+                    self.unbacked[symbol] = SizeCall("after", (place, len(self.specs), dim))
                     self[buffer]
 
     def __getitem__(self, buffer: Buffer) -> int:

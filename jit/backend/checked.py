@@ -48,7 +48,7 @@ class Checked:
 
     def __init__(self, plan: Any, program: Program, captured: CapturedGraph, name: str) -> None:
         self._plan, self._program, self._name = plan, program, name
-        self._varies = captured.facts is not None and bool(captured.facts.symbols)
+        self._varies = captured.shape_env is not None and bool(captured.shape_env.symbols)
         self._owned = captured.owned
         self._calls = 0
         self._next = 1  # the call that is compared

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from frameloom.ir.symbolic.atoms import late_in
+from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.expr import Apply, Atom, Int, Size, Symbol
 from frameloom.runtime.spec import SizeCall, SizeRef
 
@@ -62,7 +62,7 @@ class PlanSizes:
     def _atom(self, atom: Atom) -> int:
         if isinstance(atom, Apply):
             a, b = map(self.index, atom.args)
-            if atom.op in ("floordiv", "mod") and late_in(atom.args[1]):
+            if atom.op in ("floordiv", "mod") and unbacked_in(atom.args[1]):
                 # What comes out of a division by 0 is not used.
                 b = self._call("max", b, self.index(1))
             return self._call(atom.op, a, b)

@@ -49,8 +49,8 @@ def test_batch_norm(dtype, own, shape, last):
 
 @pytest.mark.parametrize("order", itertools.permutations(range(4)))
 def test_attention_on_a_gpu_lies_as_the_query(order):
-    facts = ShapeEnv(lambda size: SizeNode(size.facts, size))
-    sizes = [facts.symbol(4, None), 3, facts.symbol(5, None), 16]
+    shape_env = ShapeEnv(lambda size: SizeNode(size.shape_env, size))
+    sizes = [shape_env.symbol(4, None), 3, shape_env.symbol(5, None), 16]
     strides = dense_strides(sizes, order)
     query = empty_strided(sizes, strides, torch.float32)
     layout = LAYOUTS["cuda", aten.scaled_dot_product_attention.default]

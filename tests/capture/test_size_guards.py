@@ -13,8 +13,8 @@ from tests.capture.test_guards import Guard
 
 
 def symbols(*names):
-    facts = ShapeEnv()
-    return [facts.symbol(8, SimpleNamespace(text=lambda n=n: n)) for n in names]
+    shape_env = ShapeEnv()
+    return [shape_env.symbol(8, SimpleNamespace(text=lambda n=n: n)) for n in names]
 
 
 @pytest.mark.parametrize(

@@ -90,12 +90,12 @@ def test_a_norm_whose_shape_is_a_size_that_varies(norm, monkeypatch):
     """PyTorch's C++ code takes the bits of the size for a number."""
     fake = Pattern.fake
 
-    def on_gpu(pattern, facts, tensor, origin):
+    def on_gpu(pattern, shape_env, tensor, origin):
         like = SimpleNamespace(
             shape=tensor.shape, stride=tensor.stride, dtype=tensor.dtype, device=CUDA,
             requires_grad=False,
         )  # fmt: skip
-        return fake(pattern, facts, like, origin)
+        return fake(pattern, shape_env, like, origin)
 
     monkeypatch.setattr(Pattern, "fake", on_gpu)
     x, y = torch.randn(4, 6), torch.randn(5, 6)

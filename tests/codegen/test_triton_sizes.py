@@ -140,12 +140,12 @@ def test_what_is_known_of_a_size_is_said():
 
 
 def test_room_in_32_bits_is_a_condition_where_there_is():
-    facts = ShapeEnv()
-    facts.relaxed = True
-    a, b = facts.symbol(1000, None), facts.symbol(70000, None)
-    assert narrow((0, a * b - 1)) and len(facts.at_least_0) == 1
-    assert narrow((0, a * b + 5 - a)) and narrow((-5, b)) and len(facts.at_least_0) == 1
-    assert not narrow((0, a * b * 64)) and len(facts.at_least_0) == 1
+    shape_env = ShapeEnv()
+    shape_env.relaxed = True
+    a, b = shape_env.symbol(1000, None), shape_env.symbol(70000, None)
+    assert narrow((0, a * b - 1)) and len(shape_env.at_least_0) == 1
+    assert narrow((0, a * b + 5 - a)) and narrow((-5, b)) and len(shape_env.at_least_0) == 1
+    assert not narrow((0, a * b * 64)) and len(shape_env.at_least_0) == 1
 
 
 class Rows(nn.Module):

@@ -51,34 +51,42 @@ class World:
     """Two symbols, and the values that they may have."""
 
     def __init__(self, hints: Any) -> None:
-        self.facts = ShapeEnv()
-        self.late = hints == "late"
+        self.shape_env = ShapeEnv()
+        self.unbacked = hints == "late"
         self.own: tuple[Int, Int]
-        if self.late:
-            self.own = (self.facts.late_symbol(None, None), self.facts.late_symbol(None, 20))
+        if self.unbacked:
+            self.own = (
+                self.shape_env.unbacked_symbol(None, None),
+                self.shape_env.unbacked_symbol(None, 20),
+            )
         else:
-            self.own = (self.facts.symbol(hints[0], None), self.facts.symbol(hints[1], None))
+            self.own = (
+                self.shape_env.symbol(hints[0], None),
+                self.shape_env.symbol(hints[1], None),
+            )
         self.hints = hints
 
     def points(self) -> Iterator[tuple[tuple[int, int], Callable[[Any], int]]]:
         """Those that the conditions so far allow."""
         conditions = Conditions(
-            tuple(self.facts.at_least_0), tuple(self.facts.zero), tuple(self.facts.not_0)
+            tuple(self.shape_env.at_least_0),
+            tuple(self.shape_env.zero),
+            tuple(self.shape_env.not_0),
         )
-        for point in POINTS_FROM_0 if self.late else POINTS:
-            value = dict(zip(self.facts.symbols, point, strict=True)).__getitem__
-            if (not self.late or point[1] <= 20) and conditions.hold(value):
+        for point in POINTS_FROM_0 if self.unbacked else POINTS:
+            value = dict(zip(self.shape_env.symbols, point, strict=True)).__getitem__
+            if (not self.unbacked or point[1] <= 20) and conditions.hold(value):
                 yield point, value
 
     def wrong(self, made: Int, exact: Callable[[int, int], int]) -> str | None:
         """Whether a size has other values than these, or values outside its range."""
-        low, high = self.facts.range_of(self.facts.resolved(made))
+        low, high = self.shape_env.range_of(self.shape_env.resolved(made))
         for point, value in self.points():
             try:
                 want = exact(*point)
             except NoNumber:
                 continue
-            for form in (made, self.facts.resolved(made)):
+            for form in (made, self.shape_env.resolved(made)):
                 if evaluated(form, value) != want:
                     return f"{form!r} is {evaluated(form, value)} for {want} at {point}"
             if not low <= want <= high:
@@ -86,8 +94,8 @@ class World:
         return None
 
 
-def apply(op: str, x: Int, y: Int, facts: ShapeEnv) -> Int:
-    if op in ("//", "%") and not facts.surely_positive(y):
+def apply(op: str, x: Int, y: Int, shape_env: ShapeEnv) -> Int:
+    if op in ("//", "%") and not shape_env.surely_positive(y):
         raise NoNumber
     return OPS[op][0](x, y)
 
@@ -101,17 +109,17 @@ def formula(hints: Any, x: str, one: str, y: str, other: str, z: str, turned: bo
         return calculated(other, last, inner) if turned else calculated(other, inner, last)
 
     try:
-        inner = apply(one, POOL[x](*world.own), POOL[y](*world.own), world.facts)
+        inner = apply(one, POOL[x](*world.own), POOL[y](*world.own), world.shape_env)
         last = POOL[z](*world.own)
-        made = apply(other, *((last, inner) if turned else (inner, last)), world.facts)
+        made = apply(other, *((last, inner) if turned else (inner, last)), world.shape_env)
     except NoNumber:
         return SKIPPED
     found = world.wrong(made, exact)
-    if found is None and isinstance(made, Size) and not world.late:
+    if found is None and isinstance(made, Size) and not world.unbacked:
         # With other symbols in their place, and with numbers.
-        a, b = world.facts.symbols
+        a, b = world.shape_env.symbols
         moved = substitute(
-            world.facts, made, {a: world.own[0] + 1, b: world.own[0] * 2}.__getitem__
+            world.shape_env, made, {a: world.own[0] + 1, b: world.own[0] * 2}.__getitem__
         )
         found = world.wrong(moved, lambda m, _: exact(m + 1, 2 * m))
     return found
@@ -132,11 +140,11 @@ def question(hints: Any, x: str, op: str, y: str, asked: str, z: str, then: Any)
     """`x op y asked z`: the answer is so for all values that it allows; and what is computed afterwards."""
     world = World(hints)
     try:
-        made = apply(op, POOL[x](*world.own), POOL[y](*world.own), world.facts)
+        made = apply(op, POOL[x](*world.own), POOL[y](*world.own), world.shape_env)
     except NoNumber:
         return SKIPPED
     last = POOL[z](*world.own)
-    if "divides" in asked and not world.facts.surely_positive(last):
+    if "divides" in asked and not world.shape_env.surely_positive(last):
         return SKIPPED
     answer = QUESTIONS[asked](made, last)
     for point, _ in world.points():
@@ -148,10 +156,10 @@ def question(hints: Any, x: str, op: str, y: str, asked: str, z: str, then: Any)
         if holds != answer and not (asked.startswith("surely") and not answer):
             return f"{answer}, and {holds} at {point}"
     if not asked.startswith("surely") and world.hints not in [p for p, _ in world.points()]:
-        return f"the captured call is not among those of {world.facts.zero, world.facts.at_least_0}"
+        return f"the captured call is not among those of {world.shape_env.zero, world.shape_env.at_least_0}"
     p, first, q = then
     try:
-        made = apply(first, POOL[p](*world.own), POOL[q](*world.own), world.facts)
+        made = apply(first, POOL[p](*world.own), POOL[q](*world.own), world.shape_env)
     except NoNumber:
         return None
     return world.wrong(made, lambda a, b: calculated(first, POOL[p](a, b), POOL[q](a, b)))
@@ -177,7 +185,7 @@ def divisor(hints: Any, x: str, op: str, y: str, z: str) -> Any:
     """A common divisor of `x op y` and `z`."""
     world = World(hints)
     try:
-        one = apply(op, POOL[x](*world.own), POOL[y](*world.own), world.facts)
+        one = apply(op, POOL[x](*world.own), POOL[y](*world.own), world.shape_env)
     except NoNumber:
         return SKIPPED
     other = POOL[z](*world.own)

@@ -210,7 +210,7 @@ class _Told(KnownSizes):
     """What the inputs tell of sizes, or steps of their results."""
 
     def _symbol(self, symbol: Symbol) -> int:
-        return symbol.hint if symbol.late else super()._symbol(symbol)
+        return symbol.hint if symbol.unbacked else super()._symbol(symbol)
 
 
 def _tell_the_sizes(program: Program) -> bool:

@@ -22,9 +22,9 @@ def test_a_condition_in_an_assert_is_refused(monkeypatch):
 
 
 def test_a_condition_that_is_required_is_noted():
-    facts = ShapeEnv()
-    size = facts.symbol(5, None)
+    shape_env = ShapeEnv()
+    size = shape_env.symbol(5, None)
     require(size <= 7, "too long")
-    assert [str(n) for n in facts.at_least_0] and 7 - size in facts.at_least_0
+    assert [str(n) for n in shape_env.at_least_0] and 7 - size in shape_env.at_least_0
     with pytest.raises(AssertionError, match="too long"):
         require(size <= 3, "too long")

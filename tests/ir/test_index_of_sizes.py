@@ -25,8 +25,10 @@ def value_at(node, at, value):
     return a // b if node.op is Op.FLOORDIV else a % b
 
 
-def holds(facts, value):
-    return Conditions(tuple(facts.at_least_0), tuple(facts.zero), tuple(facts.not_0)).hold(value)
+def holds(shape_env, value):
+    return Conditions(
+        tuple(shape_env.at_least_0), tuple(shape_env.zero), tuple(shape_env.not_0)
+    ).hold(value)
 
 
 def test_positions_are_right_for_all_sizes_that_the_guards_accept():
@@ -39,8 +41,8 @@ def test_positions_are_right_for_all_sizes_that_the_guards_accept():
         lambda n, m: ((n, m + 1), (m, 1), (2, n * m + n)),
     ]
     for form, *hints in itertools.product(forms, range(2, 6), range(2, 6)):
-        facts = ShapeEnv()
-        symbols = [facts.symbol(h, None) for h in hints]
+        shape_env = ShapeEnv()
+        symbols = [shape_env.symbol(h, None) for h in hints]
         layout = form(*symbols)
         axes = [Axis(f"i{k}", extent) for k, (extent, _) in enumerate(layout)]
         strides = [stride for _, stride in layout]
@@ -50,8 +52,8 @@ def test_positions_are_right_for_all_sizes_that_the_guards_accept():
         if positions is None:
             continue
         for sizes in itertools.product(range(1, 7), repeat=2):
-            value = dict(zip(facts.symbols, sizes)).__getitem__
-            if not holds(facts, value):
+            value = dict(zip(shape_env.symbols, sizes)).__getitem__
+            if not holds(shape_env, value):
                 continue
             extents = [evaluated(a.extent, value) for a in axes]
             for at in itertools.product(*map(range, extents)):
@@ -62,8 +64,8 @@ def test_positions_are_right_for_all_sizes_that_the_guards_accept():
 
 def test_clamped_positions_lie_inside():
     """Whatever the size: so borders that repeat an edge are known to read nothing else."""
-    facts = ShapeEnv()
-    n = facts.symbol(9, None)
+    shape_env = ShapeEnv()
+    n = shape_env.symbol(9, None)
     inner = ix.add(axis(Axis("i", n + 2)), ix.index(-1))
     inner = select(compare(Op.LT, inner, ix.index(0)), ix.index(0), inner)
     last = ix.index(n - 1)

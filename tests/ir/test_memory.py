@@ -56,8 +56,8 @@ def assert_apart(buffers, uses, plan, sizes, value):
 def test_live_buffers_of_sizes_that_vary_do_not_overlap():
     draw = random.Random(0)
     for _ in range(60):
-        facts = ShapeEnv()
-        n = facts.symbol(10, None)
+        shape_env = ShapeEnv()
+        n = shape_env.symbol(10, None)
         sizes = [draw.choice([n, n + 7, 2 * n, 40]) for _ in range(8)]
         uses = [[draw.randrange(k) for _ in range(draw.randint(1, 2))] if k else [] for k in range(8)]  # fmt: skip
         buffers, program = chain(sizes, uses)

@@ -36,8 +36,8 @@ def applied(atom, at):
 def test_random_formulas_agree_with_ints():
     rng = random.Random(0)
     for _ in range(300):
-        facts = ShapeEnv()
-        symbols = [facts.symbol(rng.randint(2, 9), None) for _ in range(3)]
+        shape_env = ShapeEnv()
+        symbols = [shape_env.symbol(rng.randint(2, 9), None) for _ in range(3)]
         points = [{f"s{k}": rng.randint(1, 12) for k in range(3)} for _ in range(6)]
         pool = [*symbols, 1, 2, 3, 8]
         plain = [[p[f"s{k}"] for k in range(3)] + [1, 2, 3, 8] for p in points]
@@ -56,7 +56,7 @@ def test_random_formulas_agree_with_ints():
             i, j = rng.randrange(len(pool)), rng.randrange(len(pool))
             if op in (operator.floordiv, operator.mod) and not all(v[j] > 0 for v in plain):
                 continue
-            if op in (operator.floordiv, operator.mod) and not facts.surely_positive(pool[j]):
+            if op in (operator.floordiv, operator.mod) and not shape_env.surely_positive(pool[j]):
                 continue
             made = op(pool[i], pool[j])
             exact = {largest: max, smallest: min}.get(op, op)
@@ -68,9 +68,9 @@ def test_random_formulas_agree_with_ints():
                 pool[i],
                 pool[j],
             )
-            low, high = facts.range_of(made)
+            low, high = shape_env.range_of(made)
             assert all(low <= v[-1] <= high for v in plain)
-        assert not (facts.zero or facts.not_0 or facts.at_least_0)
+        assert not (shape_env.zero or shape_env.not_0 or shape_env.at_least_0)
 
 
 KNOWN = {
@@ -94,8 +94,8 @@ def test_formulas_where_something_is_known(known):
     points = [p for p in itertools.product(range(1, 13), repeat=3) if condition(*p) == 0]
     rng = random.Random(2)
     for _ in range(150):
-        facts = ShapeEnv()
-        symbols = [facts.symbol(n, None) for n in rng.choice(points)]
+        shape_env = ShapeEnv()
+        symbols = [shape_env.symbol(n, None) for n in rng.choice(points)]
         assert condition(*symbols) == 0
         some = rng.sample(points, min(8, len(points)))
         at = [{f"s{k}": n for k, n in enumerate(p)} for p in some]
@@ -106,15 +106,19 @@ def test_formulas_where_something_is_known(known):
                 [operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod]
             )
             i, j = rng.randrange(len(pool)), rng.randrange(len(pool))
-            if op in (operator.floordiv, operator.mod) and not facts.surely_positive(pool[j]):
+            if op in (operator.floordiv, operator.mod) and not shape_env.surely_positive(pool[j]):
                 continue
             made = op(pool[i], pool[j])
             for v in plain:
                 v.append(op(v[i], v[j]))
             pool.append(made)
             wanted = [v[-1] for v in plain]
-            assert [value(facts.resolved(made), p) for p in at] == wanted, (op, pool[i], pool[j])
-            low, high = facts.range_of(made)
+            assert [value(shape_env.resolved(made), p) for p in at] == wanted, (
+                op,
+                pool[i],
+                pool[j],
+            )
+            low, high = shape_env.range_of(made)
             assert all(low <= n <= high for n in wanted)
 
 
@@ -125,8 +129,8 @@ def test_multiples_are_divided_where_something_is_known(known, first):
     for point in itertools.product(range(1, 7), repeat=3):
         if condition(*point) != 0:
             continue
-        facts = ShapeEnv()
-        symbols = [facts.symbol(n, None) for n in point]
+        shape_env = ShapeEnv()
+        symbols = [shape_env.symbol(n, None) for n in point]
         if first == "condition":
             assert condition(*symbols) == 0
         made = [
@@ -138,12 +142,12 @@ def test_multiples_are_divided_where_something_is_known(known, first):
         at = {f"s{k}": n for k, n in enumerate(point)}
         for multiple, b, wanted in made:
             whole, rest = divmod(multiple, b)
-            assert value(facts.resolved(whole), at) == value(wanted, at)
-            assert value(facts.resolved(rest), at) == 0
+            assert value(shape_env.resolved(whole), at) == value(wanted, at)
+            assert value(shape_env.resolved(rest), at) == 0
 
 
 def test_a_sum_of_many_products_is_divided_by_what_they_share():
-    facts, *symbols = sizes(*range(2, 15))
+    shape_env, *symbols = sizes(*range(2, 15))
     shared = symbols.pop()
     total = sum(n * shared for n in symbols)
     assert same(total // shared, sum(symbols)) and same(total % shared, 0)
@@ -153,8 +157,8 @@ def test_formulas_where_divisions_leave_no_rest():
     """That s0 is divided by 4, and s1 by 6, is a condition: what follows from it holds wherever it does."""
     rng = random.Random(1)
     for _ in range(200):
-        facts = ShapeEnv()
-        symbols = [facts.symbol(h, None) for h in (8, 12, 5)]
+        shape_env = ShapeEnv()
+        symbols = [shape_env.symbol(h, None) for h in (8, 12, 5)]
         for n, k in zip(symbols, (4, 6), strict=False):
             assert n % k == 0
         points = [
@@ -168,23 +172,23 @@ def test_formulas_where_divisions_leave_no_rest():
                 [*symbols, 2, 3, 4, 6, 8, 12, 24] if op is not operator.mod else [2, 3, 4, 12]
             )
             made, plain = op(made, by), [op(v, value(by, p)) for v, p in zip(plain, points)]
-            assert [value(facts.resolved(made), p) for p in points] == plain
-    facts, a, b = sizes(8, 12)
+            assert [value(shape_env.resolved(made), p) for p in points] == plain
+    shape_env, a, b = sizes(8, 12)
     assert a % 4 == 0 and b % 4 == 0
     assert same((a // 4) * 4, a)
     assert same(a * b // 16 * 16, a * b) and same(a * b % 16, 0)
-    assert len(facts.zero) == 2
+    assert len(shape_env.zero) == 2
 
 
 def test_a_sum_of_quotients_that_has_to_be_0_tells_what_they_leave():
-    facts, a, b = sizes(8, 12)
+    shape_env, a, b = sizes(8, 12)
     assert 16 * (a // 4) * (b // 4) == a * b
-    assert {repr(n) for n in facts.zero} == {"mod(s0, 4)", "mod(s1, 4)"}
+    assert {repr(n) for n in shape_env.zero} == {"mod(s0, 4)", "mod(s1, 4)"}
 
 
 def sizes(*hints):
-    facts = ShapeEnv()
-    return facts, *(facts.symbol(h, None) for h in hints)
+    shape_env = ShapeEnv()
+    return shape_env, *(shape_env.symbol(h, None) for h in hints)
 
 
 def test_one_form_for_equal_sizes():
@@ -202,35 +206,35 @@ def test_divisors_below_0():
 
 
 def test_ranges():
-    facts, a, b = sizes(5, 7)
+    shape_env, a, b = sizes(5, 7)
     assert less(0, a * b) and less(a * b - b, a * b) and same(largest(a, 1), a)
-    assert not facts.at_least_0
+    assert not shape_env.at_least_0
 
 
 def test_an_answer_becomes_a_condition_once():
-    facts, a, b = sizes(5, 7)
+    shape_env, a, b = sizes(5, 7)
     assert a < 100 and a < 100 and a < 101
-    assert [repr(n) for n in facts.at_least_0] == ["-s0 + 99"]
-    assert a != 8 and a != 8 and len(facts.not_0) == 1
-    assert b == 7 and facts.resolved(b) == 7 and facts.resolved(a * b) is 7 * a
+    assert [repr(n) for n in shape_env.at_least_0] == ["-s0 + 99"]
+    assert a != 8 and a != 8 and len(shape_env.not_0) == 1
+    assert b == 7 and shape_env.resolved(b) == 7 and shape_env.resolved(a * b) is 7 * a
 
 
 def test_equal_symbols_are_one():
-    facts, a, b = sizes(5, 5)
+    shape_env, a, b = sizes(5, 5)
     assert a == b
-    assert facts.resolved(b) is a and facts.resolved(a * b) is a * a
+    assert shape_env.resolved(b) is a and shape_env.resolved(a * b) is a * a
 
 
 def test_what_only_form_tells_while_lowering():
-    facts, a, b = sizes(5, 5)
-    facts.relaxed = True
-    assert a != b and a != 5 and not facts.not_0
+    shape_env, a, b = sizes(5, 5)
+    shape_env.relaxed = True
+    assert a != b and a != 5 and not shape_env.not_0
 
 
 def test_int_settles():
-    facts, a = sizes(5)
+    shape_env, a = sizes(5)
     assert list(range(a)) == [0, 1, 2, 3, 4]
-    assert facts.resolved(a * 3) == 15 and len(facts.zero) == 1
+    assert shape_env.resolved(a * 3) == 15 and len(shape_env.zero) == 1
 
 
 def test_divisors():
@@ -248,15 +252,15 @@ def test_is_given_to_pytorch():
 
 def test_a_quotient_among_the_factors_of_a_divisor():
     """`x.view(n // 4, 4, -1)`: the condition is that 4 divides n, whatever the other sizes are."""
-    facts, n, m = sizes(8, 5)
+    shape_env, n, m = sizes(8, 5)
     assert (n * m) % (4 * (n // 4)) == 0
-    assert [repr(z) for z in facts.zero] == ["mod(s0, 4)"]
+    assert [repr(z) for z in shape_env.zero] == ["mod(s0, 4)"]
     assert same(n * m // (4 * (n // 4)), m)
 
 
 def test_a_rest_that_is_a_quotient_says_nothing_about_its_own_rest():
-    facts, m, q = sizes(4, 1)
-    n = facts.symbol_within(5, None, None, 31)
+    shape_env, m, q = sizes(4, 1)
+    n = shape_env.symbol_within(5, None, None, 31)
     assert m % 4 == 0
     assert m == 4 * q + n // 8  # so the rest by 4 is n // 8
     assert not same(8 * (n // 8), n)
@@ -264,19 +268,19 @@ def test_a_rest_that_is_a_quotient_says_nothing_about_its_own_rest():
 
 def test_what_torch_expects_of_late_sizes():
     """Each part of it is believed, and a condition for the call."""
-    facts = ShapeEnv()
-    a, b = (facts.late_symbol(name, None) for name in "ab")
+    shape_env = ShapeEnv()
+    a, b = (shape_env.unbacked_symbol(name, None) for name in "ab")
     start = 48 - a - b
-    inside = TruthNode(facts, operator.le, (-48, start)).and_(
-        TruthNode(facts, operator.le, (start, 48))
+    inside = TruthNode(shape_env, operator.le, (-48, start)).and_(
+        TruthNode(shape_env, operator.le, (start, 48))
     )
     assert inside.expect_true("", 0)
-    assert start + 48 in facts.late_conditions()
+    assert start + 48 in shape_env.unbacked_conditions()
 
 
 def test_a_difference_that_is_known_to_be_0():
-    facts, a, b = sizes(8, 5)
+    shape_env, a, b = sizes(8, 5)
     left = b - smallest(a, b)
     assert left == 0
-    assert facts.range_of(left) == (0, 0) and facts.range_of(-left) == (0, 0)
-    assert facts.range_of(smallest(a, b) - a)[1] == 0
+    assert shape_env.range_of(left) == (0, 0) and shape_env.range_of(-left) == (0, 0)
+    assert shape_env.range_of(smallest(a, b) - a)[1] == 0

@@ -70,8 +70,8 @@ def test_offsets_are_where_positions_come_to():
 
 def test_offsets_over_sizes_that_vary_are_where_those_of_the_captured_call_come_to():
     """Nothing tells that the rows of the store are as far apart as they are long."""
-    facts = ShapeEnv()
-    rows, apart = facts.symbol(2, None), facts.symbol(12, None)
+    shape_env = ShapeEnv()
+    rows, apart = shape_env.symbol(2, None), shape_env.symbol(12, None)
     i, j = space([rows, 2])
     place = add(mul(ir.axis(i), 8), mul(ir.axis(j), 2))
 

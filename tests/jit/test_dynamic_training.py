@@ -438,14 +438,14 @@ def test_behind_a_break():
 
 def test_a_pass_whose_code_assumes_something():
     """Conditions that come up while a backward graph is compiled hold for its own code alone."""
-    facts = ShapeEnv()
-    n = facts.symbol(4, None)
-    with facts.apart() as own:
+    shape_env = ShapeEnv()
+    n = shape_env.symbol(4, None)
+    with shape_env.apart() as own:
         assert n > 3
     (conditions,) = own
-    assert not facts.at_least_0
+    assert not shape_env.at_least_0
     assert conditions.hold(lambda s: 5) and not conditions.hold(lambda s: 3)
-    with facts.apart() as own:
+    with shape_env.apart() as own:
         assert n > 0
     assert not own
 

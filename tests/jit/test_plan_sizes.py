@@ -21,8 +21,8 @@ class Refused(BaseException):
 @pytest.fixture
 def algebra():
     """Three symbols, and what collects the sizes of a plan that is given them as ints."""
-    facts = ShapeEnv()
-    symbols = [facts.symbol(5 + i, i) for i in range(SYMBOLS)]
+    shape_env = ShapeEnv()
+    symbols = [shape_env.symbol(5 + i, i) for i in range(SYMBOLS)]
     return symbols, PlanSizes(lambda symbol: SizeCall("number", (symbol.source,)))
 
 

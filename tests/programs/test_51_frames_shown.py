@@ -53,7 +53,7 @@ def inner(x, count):
     return y.no_such(text)
 
 
-def late(x, given):
+def unbacked(x, given):
     kept = given
     kept = kept + 1
     y = x + kept
@@ -83,8 +83,8 @@ def loop(x, many):
     for step in range(many):
         y = x + step
         print(step)
-        late_name = step
-    print(late_name, y.sum().item())
+        unbacked_name = step
+    print(unbacked_name, y.sum().item())
     return y
 
 
@@ -93,7 +93,7 @@ def passes_on(x):
     y = x + 1
     print("before")
     try:
-        late(y, 2)
+        unbacked(y, 2)
     except KeyError as error:
         return y, shown(error)
 
@@ -112,7 +112,7 @@ def test_traceback_of_inlined_calls():
 
 
 def test_variables_not_read_again_are_passed_on():
-    _same(late, X, 3)
+    _same(unbacked, X, 3)
 
 
 def test_variables_where_a_name_is_misspelt():

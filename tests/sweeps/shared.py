@@ -89,12 +89,12 @@ class Drawn:
         self.views = draw.choices([*VIEWS], k=draw.choice((1, 2, 2, 3)))
         self.early, self.grad, self.mode = (draw.random() < p for p in (0.3, 0.5, 0.7))
         self.how = draw.choice(({}, {"dynamic": True}, {"backend": "eager"}))
-        self.late = draw.choice(((), (0,), (1,), (0, 1)))
+        self.unbacked = draw.choice(((), (0,), (1,), (0, 1)))
         # What is written and has a history is a node's result, which is no view.
         self.tells_bases = not (self.grad and self.write != "none" and self.made in HIDDEN)
 
     def __str__(self) -> str:
-        words = [self.made, self.write, self.views, self.how, self.late]
+        words = [self.made, self.write, self.views, self.how, self.unbacked]
         flags = [k for k in ("early", "grad", "mode") if getattr(self, k)]
         return " | ".join(map(str, [*words, *flags]))
 
@@ -122,7 +122,7 @@ class Drawn:
         versions = [t._version for t in results]
         seen.append(self._known(results, versions, x))
         factor = torch.ones((), requires_grad=True)
-        for t in (results[k] for k in self.late if k < len(results)):
+        for t in (results[k] for k in self.unbacked if k < len(results)):
             try:
                 t.mul_(factor + 1) if t.is_floating_point() else t.add_(1)
             except RuntimeError as error:

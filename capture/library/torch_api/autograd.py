@@ -231,7 +231,7 @@ def _accumulate(t: Tracer, leaf: TensorValue, made: TensorValue, new: set[int]) 
     fake = made.fake
     # One that the program or another gradient has is copied, a view of it is not.
     own = id(fake) in new and id(fake) not in t.gradients_set
-    tells = t.recorder.soft_sizes.answer
+    tells = t.recorder.layout_assumptions.answer
     dense = tells(is_dense, leaf.fake)
     if not own or not tells(_lies_as, fake, leaf.fake, dense):
         copy = _copy if dense else _copy_plainly

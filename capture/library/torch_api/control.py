@@ -121,7 +121,7 @@ class _Outlined:
 
     def __init__(self, t: Tracer, fn: Value, args: list[Value], stands: list[Value]) -> None:
         self.t, recorder = t, t.recorder
-        mark, sites, late = t.mark(), len(t.rerun_sites), len(recorder.late)
+        mark, sites, unbacked = t.mark(), len(t.rerun_sites), len(recorder.unbacked)
         functions, n_ops = len(recorder.functions), recorder.n_ops
         last = recorder.graph._root.prev
         others = [t.torch_call(_like, [v], {}) for v in stands]
@@ -131,7 +131,7 @@ class _Outlined:
         result = t.look(calls.call(t, fn, given, {}))
         if watched.changed() is not None or len(t.rerun_sites) != sites:
             raise Unfit
-        if len(recorder.late) != late or len(recorder.functions) != functions:
+        if len(recorder.unbacked) != unbacked or len(recorder.functions) != functions:
             raise Unfit
         self.fakes: list[Any] = []
         self.form = self._form(result)

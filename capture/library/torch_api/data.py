@@ -11,7 +11,7 @@ import torch
 from frameloom.capture.library.builtins import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.recording.constant_folding import known_value
 from frameloom.capture.recording.known_elements import element_of
-from frameloom.capture.speculation.branch_speculation import foreseen_truth
+from frameloom.capture.speculation.branch_speculation import speculated_truth
 from frameloom.capture.symbolic.unbacked_items import MOST, may_be_sizes, sizes_in
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
@@ -100,7 +100,7 @@ def _taken_out(t: Tracer, tensor: TensorValue, broken: Break) -> Value:
     assert t.frame is not None
     site, dtype = (t.frame.code, t.frame.at.index), tensor.fake.dtype
     if dtype is torch.uint64 or t.session.is_avoided(*site):
-        told = foreseen_truth(t, tensor, True) if dtype is torch.bool else None
+        told = speculated_truth(t, tensor, True) if dtype is torch.bool else None
         if told is None:
             raise broken
         return ConstValue(told)

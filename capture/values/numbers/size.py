@@ -44,7 +44,7 @@ class SymbolicSize(SymbolicNumber):
 
     @property
     def size(self) -> Int:
-        return self._size.facts.resolved(self._size)
+        return self._size.shape_env.resolved(self._size)
 
     @property
     def settled(self) -> bool:  # type: ignore[override]
@@ -107,7 +107,7 @@ def postfix(t: Tracer, size: Int, program: list[Any]) -> str | None:
     symbol = lone_symbol(size)
     if symbol is not None:
         source = symbol.source
-        if symbol.late:  # no guard has it
+        if symbol.unbacked:  # no guard has it
             return None
         if isinstance(source, NumberSource):
             return source.number.postfix(program)
@@ -125,18 +125,21 @@ def postfix(t: Tracer, size: Int, program: list[Any]) -> str | None:
 
 def steps(size: Size) -> tuple[Any, tuple[Int, Int]]:
     """A function and the two numbers that it computes the size of, which is not a symbol alone."""
-    facts = size.facts
+    shape_env = size.shape_env
     if len(size.terms) > 1:
-        first = facts.make(dict(size.terms[:-1]))
+        first = shape_env.make(dict(size.terms[:-1]))
         monomial, factor = size.terms[-1]
         if factor < 0:
-            return operator.sub, (first, facts.make({monomial: -factor}))
-        return operator.add, (first, facts.make({monomial: factor}))
+            return operator.sub, (first, shape_env.make({monomial: -factor}))
+        return operator.add, (first, shape_env.make({monomial: factor}))
     ((monomial, factor),) = size.terms
     if factor != 1:
-        return operator.mul, (facts.make({monomial: 1}), factor)
+        return operator.mul, (shape_env.make({monomial: 1}), factor)
     if len(monomial) > 1:
-        return operator.mul, (facts.make({monomial[:-1]: 1}), facts.make({monomial[-1:]: 1}))
+        return operator.mul, (
+            shape_env.make({monomial[:-1]: 1}),
+            shape_env.make({monomial[-1:]: 1}),
+        )
     atom = monomial[0]
     assert isinstance(atom, Apply)
     return OPS[atom.op], atom.args
@@ -180,7 +183,7 @@ def as_size(number: SymbolicNumber) -> Int | None:
             return None
         if (taken := number.taken) is not None:
             return size_of(taken.size(number.t))
-        small_apart = number.t.session.varying.small_apart and number.hint in (0, 1)
+        small_apart = number.t.session.dynamic_policy.small_apart and number.hint in (0, 1)
         if small_apart or abs(number.hint) >= LARGEST:
             return number.settle()
         meaning = ARITHMETIC.get(number.fn)
@@ -195,7 +198,7 @@ def as_size(number: SymbolicNumber) -> Int | None:
             return None
         else:
             number.sized = _symbol(number)
-    return number.t.recorder.facts.resolved(number.sized)
+    return number.t.recorder.shape_env.resolved(number.sized)
 
 
 def _is_held(number: ConstValue) -> bool:
@@ -210,9 +213,9 @@ def _is_held(number: ConstValue) -> bool:
 def _symbol(number: SymbolicNumber) -> Size:
     """Whether it is negative is guarded: what is counted from the end is another case."""
     t, actual = number.t, int(number.hint)
-    hint = t.session.varying.thought_of(t.roots.function.__code__, number.origin, actual)
+    hint = t.session.dynamic_policy.thought_of(t.roots.function.__code__, number.origin, actual)
     source = NumberSource(number, actual)
-    size = t.recorder.facts.symbol(hint, source, -math.inf)
+    size = t.recorder.shape_env.symbol(hint, source, -math.inf)
     require((size >= 0) is (actual >= 0), "a size to think of has another sign")
     return size
 

@@ -85,10 +85,10 @@ class SizeTruth(SymbolicNumber):
 
 def known_truth(fn: Callable[..., Any], sizes: Sequence[Int]) -> bool | None:
     """What the comparison gives for sure."""
-    facts = facts_among(*sizes)
-    if facts is None:
+    shape_env = facts_among(*sizes)
+    if shape_env is None:
         return bool(fn(*sizes))
-    return TruthNode(facts, fn, tuple(facts.resolved(n) for n in sizes)).known()
+    return TruthNode(shape_env, fn, tuple(shape_env.resolved(n) for n in sizes)).known()
 
 
 def compared_sizes(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> ConstValue | None:

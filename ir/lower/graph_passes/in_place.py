@@ -28,7 +28,7 @@ class Lowering(Protocol):
     values: dict[torch.fx.Node, Any]
     base_offset: dict[Buffer, int]
     channels_last: frozenset[torch.fx.Node]
-    starts_anew: bool
+    bails_out: bool
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def in_place(graph: Lowering, node: torch.fx.Node, value: Scattered) -> InPlace 
         # Others may be written before: nothing of them may be read then.
         read_here = {n.arg for s in stores for n in loads([s.value, s.offset])}
         return InPlace(into, stores, False) if changed.isdisjoint(read_here) else None
-    if graph.channels_last or graph.starts_anew:  # nothing is written before it has to
+    if graph.channels_last or graph.bails_out:  # nothing is written before it has to
         return None
     at_once = _same_place(graph, node, into) and _is_over(node, end) and not _decides_failure(node)
     return InPlace(into, stores, True) if at_once else None
