@@ -109,6 +109,25 @@ struct Frame {
         return done > 0;
     }
 
+    // Compares the inputs with the sizes that were read: a size comes from one of the tensors that have it.
+    // False with an exception set: the call is left to Python.
+    bool inputs_fit() {
+        std::vector<int64_t> room, more;
+        for (int number : program.tensor_inputs) {
+            const Layout &layout = program.buffers[number].layout;
+            if (!layout.is_sized()) continue;
+            const int64_t *shape = tensor_form(tensors[number], Form::SHAPE, &room);
+            const int64_t *strides = shape ? tensor_form(tensors[number], Form::STRIDES, &more) : nullptr;
+            if (strides == nullptr) return false;
+            for (size_t i = 0; i < layout.shape.size(); i++)
+                if (shape[i] != layout.shape[i] || (shape[i] > 1 && strides[i] != layout.strides[i])) {
+                    PyErr_SetNone(program.refused);
+                    return false;
+                }
+        }
+        return true;
+    }
+
     // Fresh tensors for these buffers.
     bool make(const std::vector<int> &numbers) {
         for (int number : numbers)

@@ -297,7 +297,9 @@ PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
     frame.owned = owned;
     if (program.is_sized && !sized) return nullptr;
     if (!frame.take_inputs() || !frame.find_addresses()) return nullptr;
-    if (!frame.find_numbers() || (sized && !frame.find_sizes(0))) {
+    // Guards compare what other calls are given; a program may put another tensor in the place of a saved one.
+    if (!frame.find_numbers() || (sized && !frame.find_sizes(0)) ||
+        (sized && program.owned && !frame.inputs_fit())) {
         frame.owned = nullptr; // what is refused stays as it was
         return nullptr;
     }
