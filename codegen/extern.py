@@ -1,4 +1,4 @@
-"""Library calls by name: "aten.addmm.default" or "aten.mm.out" -> what Python calls."""
+"""Looks up library calls by name: "aten.addmm.default" or "aten.mm.out" -> the function that Python calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from frameloom.errors import FrameloomError
 
 @functools.cache
 def callable_for(target: str) -> Callable[..., Any]:
-    """The overload of torch.ops that `target` names: namespace, op and overload, separated by dots."""
+    """Returns the overload of torch.ops that `target` names: namespace, op and overload, separated by
+    dots."""
     import torch
 
     found: Any = torch.ops

@@ -1,4 +1,4 @@
-"""Sizes that vary in generated texts: what they are called, and whether 32 bits have room for them."""
+"""Dynamic sizes in generated texts: their names, and whether their values fit into 32 bits."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from frameloom.ir.symbolic.compare import at_most
 from frameloom.ir.symbolic.expr import Int, Size, hint_of, size_called
 
 SIZE = "size_"
-_NAMES = re.compile(r"\bz\d+\b")  # what a Size is in a text
+_NAMES = re.compile(r"\bz\d+\b")  # how a Size looks in a text
 
 
-MOST = (1 << 31) - 1  # of 32 bits
+MOST = (1 << 31) - 1  # largest 32-bit integer
 SPARE = 1 << 20
 
 
 def named(body: str) -> tuple[str, tuple[Size, ...]]:
-    """The text with other names for sizes, by the order in which it meets them, so that the same code is the same text; and the sizes."""
+    """Returns the text with sizes renamed by order of appearance, so that the same code is the same text; and
+    the sizes."""
     found: dict[str, str] = {}
     text = _NAMES.sub(lambda m: found.setdefault(m[0], f"{SIZE}{len(found)}"), body)
     return text, tuple(map(size_called, found))
@@ -31,13 +32,14 @@ def fits_i32(n: Int) -> bool:
 
 
 def count_dtype(n: Int) -> DType:
-    """Of numbers up to `n`."""
+    """Returns the integer type for numbers up to `n`."""
     return DType.I32 if fits_i32(n) else DType.I64
 
 
 def narrow(range_: tuple[Int, Int]) -> bool:
-    """Whether 32 bits have room for all in the range.  Where they have for the captured call's, that becomes a condition: a stronger one than is
-    needed, so that one serves for all the offsets that are nearly as large."""
+    """Whether all values of the range fit into 32 bits. If only the values of the captured call show that,
+    this adds a guard. The guard is stronger than needed, so that one guard serves for all offsets that are
+    nearly as large."""
     low, high = range_
     if not isinstance(low, Size) and not isinstance(high, Size):
         return low >= -MOST - 1 and high <= MOST
@@ -52,13 +54,14 @@ def narrow(range_: tuple[Int, Int]) -> bool:
 
 
 def index_fits_i32(n: Node) -> bool:
-    """... for an index, wherever its axes are."""
+    """Like `narrow`, for an index, at all positions of its axes."""
     known = bounds(n)
     return known is not None and narrow(known)
 
 
 def _simpler(n: Int) -> Int:
-    """At least `n`: without what is subtracted, and without what is small."""
+    """Returns a simpler bound, at least `n - SPARE`: without subtracted terms and without a small
+    constant."""
     if not isinstance(n, Size):
         return n
     shape_env = n.shape_env

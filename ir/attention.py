@@ -1,11 +1,12 @@
-"""Masks of scaled_dot_product_attention, in the form that its fast kernels take.
+"""Masks of scaled_dot_product_attention, in the form that its fast kernels need.
 
-PyTorch chooses among its kernels by the arguments of the call.  A mask rules flash attention out; one whose last dimension is broadcast,
-or strided, leaves only the slow kernels; one of numbers with rows that are not multiples of 16 elements is copied anew by every call.
+PyTorch chooses one of its kernels by the arguments of the call.  A mask excludes flash attention.  A mask
+whose last dimension is broadcast or strided leaves only the slow kernels.  A mask of numbers whose rows are
+not multiples of 16 elements is copied again in every call.
 
-`prepare` (before fusion) writes such a mask down once, in aligned rows, for all calls that share it.
-`settle` (after fusion, when the values of masks are as simple as they get) drops masks that hide nothing, and turns the triangular one
-into `is_causal`.
+`prepare` (before fusion) stores such a mask once, in aligned rows, for all calls that share it.
+`settle` (after fusion, when the values of masks are as simple as possible) drops masks that hide nothing, and
+replaces the triangular mask by `is_causal`.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from frameloom.ir.symbolic.expr import hint_of
 
 ATTENTION = "aten.scaled_dot_product_attention.default"
 MASK, CAUSAL = 3, 5  # positions of arguments
-ALIGNMENT = 16  # elements; what the memory-efficient kernel asks of a mask's rows
+ALIGNMENT = 16  # elements; the memory-efficient kernel needs rows of a mask to be multiples of it
 
 HIDES = -6e4
 
 
 def calls_with_masks(program: Program) -> Iterator[tuple[int, Extern, View]]:
-    """Attention on GPUs that is given a mask: position, step and mask."""
+    """Yields the attention calls on GPUs that have a mask: position, step and mask."""
     for position, step in enumerate(program.steps):
         if isinstance(step, Extern) and step.target == ATTENTION and len(step.args) > MASK:
             mask = step.args[MASK]
@@ -55,7 +56,7 @@ def calls_with_masks(program: Program) -> Iterator[tuple[int, Extern, View]]:
 
 
 def prepare(program: Program) -> Program:
-    """`program` with masks as the kernels take them."""
+    """Returns `program` with masks in the form that the kernels need."""
     steps: dict[int, list[Step]] = {}
     made: dict[tuple[View, DType], View] = {}
     for position, step, mask in calls_with_masks(program):
@@ -89,7 +90,7 @@ def _is_readable(step: Extern, mask: View, dtype: DType) -> bool:
 def _prepared(
     mask: View, dtype: DType, number: int, origin: tuple[str, ...]
 ) -> tuple[View, Kernel]:
-    """What is added to the scores, one element per value that differs, and the kernel that writes it."""
+    """Returns the prepared mask, with one element per value that differs, and the kernel that writes it."""
     *outer, last = mask.shape
     kept = [1 if stride == 0 else e for e, stride in zip(outer, mask.strides, strict=False)]
     strides = [1]
@@ -100,7 +101,8 @@ def _prepared(
     strides.reverse()
     shape = (*kept, last)
     device = mask.buffer.device
-    # Bools stay bools: what a query gets that sees no key is for the kernel to say that eager takes.
+    # A BOOL mask stays BOOL: for a query that sees no key, only the library's kernel knows the result that
+    # eager gives.
     dtype = DType.BOOL if mask.buffer.dtype is DType.BOOL else dtype
     buffer = Buffer(
         f"attention_mask_{number}", dtype, shape, tuple(strides), Kind.TEMP, device=device
@@ -128,7 +130,7 @@ def _with(step: Extern, mask: View | None, causal: bool = False) -> Extern:
 
 
 def settle(program: Program) -> Program:
-    """`program` without the masks that say nothing, or only what `is_causal` says."""
+    """Returns `program` without masks that hide nothing, and with `is_causal` instead of triangular masks."""
     found: dict[int, Extern] = {}
     stores: dict[Buffer, list[Store]] = {}
     for position, step, mask in calls_with_masks(program):
@@ -155,8 +157,8 @@ def settle(program: Program) -> Program:
 
 
 def _shown(value: Node) -> Node | None:
-    """Whether a key is seen, as a node of BOOL; None if the mask adds other numbers than 0 and one that is as
-    good as -inf for a query that sees another key."""
+    """Returns the condition that a key is seen, as a node of BOOL.  None if the mask adds numbers other than
+    0 and a number that has the effect of -inf for a query that sees another key."""
     if value.dtype is DType.BOOL:
         return _decided(value)
     if value.op is Op.CONST and value.arg == 0:
@@ -171,7 +173,7 @@ def _shown(value: Node) -> Node | None:
 
 
 def _decided(condition: Node) -> Node:
-    """True where the ranges of both sides say so."""
+    """Returns true if the ranges of both sides show it, else the condition."""
     difference = _difference(condition)
     if difference is not None:
         span = index.bounds(difference)
@@ -181,7 +183,8 @@ def _decided(condition: Node) -> Node:
 
 
 def _difference(condition: Node) -> Node | None:
-    """The integer that is at least 0 exactly where the condition holds."""
+    """Returns an integer that is at least 0 exactly where the condition holds; None if the condition has
+    another form."""
     if len(condition.srcs) != 2 or condition.srcs[0].dtype is not DType.I64:
         return None
     a, b = condition.srcs
@@ -197,7 +200,7 @@ def _difference(condition: Node) -> Node | None:
 
 
 def _is_causal(step: Extern, mask: View, store: Store, condition: Node) -> bool:
-    """Whether position i sees the keys 0 to i, for as many keys as queries."""
+    """Whether position i sees the keys 0 to i, and there are as many keys as queries."""
     length = step.args[0].shape[-2]
     if step.args[1].shape[-2] != length or mask.shape[-2:] != (length, length) or length == 1:
         return False

@@ -1,4 +1,4 @@
-"""What follows from conditions on positions: ranges, negations, and comparisons that come out the same in every case."""
+"""Facts from conditions on positions: ranges, negations, and comparisons with one result in all cases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from frameloom.ir.ops import Op
 from frameloom.ir.symbolic.compare import at_most, less, same
 from frameloom.ir.symbolic.expr import Int, Size, largest, smallest
 
-MOST_CASES = 4  # selections one inside another
+MOST_CASES = 4  # nested selections
 
 _OPPOSITE = {
     Op.LT: Op.GE, Op.GE: Op.LT, Op.LE: Op.GT, Op.GT: Op.LE, Op.EQ: Op.NE, Op.NE: Op.EQ,
@@ -19,7 +19,7 @@ _OPPOSITE = {
 
 
 def negation(condition: Node) -> Node:
-    """NOT of a condition."""
+    """Returns NOT of a condition."""
     if condition.op is Op.NOT:
         return condition.srcs[0]
     # NaN makes both a comparison and its opposite false.
@@ -29,7 +29,7 @@ def negation(condition: Node) -> Node:
 
 
 def assumptions(mask: Node) -> dict[Node, index.Range]:
-    """Ranges of single terms (axes, loaded indices) that hold where `mask` is true."""
+    """Returns ranges of single terms (axes, loaded indices) that hold where `mask` is true."""
     found: dict[Node, index.Range] = {}
     stack = [mask]
     while stack:
@@ -71,9 +71,10 @@ _LIMITS = {
 
 
 def settled_by_cases(op: Op, a: Node, b: Node) -> bool | None:
-    """What `a <op> b` is if it is the same on either side of every selection in the two; None if that cannot be told.
+    """Returns `a <op> b` if it is the same on both sides of every selection (WHERE) in the two; None if that
+    is not known.
 
-    i - where(i < 1, -1, i - 1) != 1 is false: in the first case i is 0.
+    Example: i - where(i < 1, -1, i - 1) != 1 is false: in the first case i is 0.
     """
     if a.dtype is not DType.I64 or not (_has_selection(a) or _has_selection(b)):
         return None
@@ -92,7 +93,7 @@ def _settled(
     terms, constant = index.terms_of(difference)
     chosen = next((t for t in terms if t.op is Op.WHERE), None)
     if chosen is None:
-        # Numbers of unknown size may have wrapped around.
+        # Terms without known bounds may have wrapped around.
         known = all(index.bounds(t) is not None for t in terms)
         span = index.bounds(difference, ranges) if known else None
         return None if span is None else _verdict(op, span)

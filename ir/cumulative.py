@@ -1,7 +1,7 @@
-"""Cumulative sums and the like: reductions like any other, `sum over k of (v where k <= i, else 0)`.
+"""Cumulative sums and the like.  They are ordinary reductions, `sum over k of (v where k <= i, else 0)`.
 
-Where `i` is a position of a store, all of them are one pass over k, and cost no more: fusion and the GPU's code generator
-know them by this form.
+If `i` is a position of a store, one pass over k computes all of them at the cost of one: fusion and the GPU's
+code generator recognize them by this form.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CUMULATIVE = frozenset({"sum", "prod", "max", "min", "logaddexp"})
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The fold of `value` over `k` up to `limit`."""
+    """The reduction of `value` over `k` up to `limit`."""
 
     kind: str
     k: Axis
@@ -28,7 +28,7 @@ class Prefix:
 
     @property
     def along(self) -> Axis | None:
-        """The axis whose position the limit is, if it has the extent of `k`."""
+        """The axis whose position is the limit, if it has the extent of `k`; else None."""
         a = self.limit.arg if self.limit.op is Op.AXIS else None
         return a if a is not None and a.extent == self.k.extent else None
 
@@ -37,13 +37,13 @@ class Prefix:
         return const(identity(self.kind, self.value.dtype), self.value.dtype)
 
     def up_to(self, limit: Node) -> Node:
-        """The reduction with another limit."""
+        """Returns the reduction with another limit."""
         inside = Node(Op.LE, DType.BOOL, (axis(self.k), limit))
         return fold(self.kind, (self.k,), where(inside, self.value, self.nothing))
 
 
 def prefix(n: Node) -> Prefix | None:
-    """`n`, a REDUCE, as a cumulative fold."""
+    """Returns `n`, a REDUCE, as a cumulative reduction; None if it is none."""
     kind, axes, source = n.arg.kind, n.arg.axes, n.srcs[0]
     if kind not in CUMULATIVE or len(axes) != 1 or source.op is not Op.WHERE:
         return None
@@ -58,13 +58,14 @@ def prefix(n: Node) -> Prefix | None:
 
 
 def own_axes(n: Node) -> frozenset[Axis]:
-    """What a reduction depends on, without the position up to which it is cumulative."""
+    """Returns the axes that a reduction depends on, without the one whose position is its cumulative
+    limit."""
     found = prefix(n)
     return n.free if found is None or found.along is None else n.free - {found.along}
 
 
 def at(p: Prefix, everywhere: Node, along: Axis) -> Node:
-    """The value at the limit, where `everywhere` is that at every position of `along`."""
+    """Returns the value at the limit; `everywhere` is the value at every position of `along`."""
     last = index(p.k.extent - 1)
     place = binary(Op.MIN, binary(Op.MAX, p.limit, index(0)), last)
     value = substitute(everywhere, {along: place})

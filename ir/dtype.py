@@ -1,5 +1,8 @@
-"""Element types of the IR.  `DType.of(torch_dtype)` is None for types that no loop handles (complex, quantised, fp8):
-tensors of those types only pass through library calls."""
+"""Element types of the IR.
+
+`DType.of(torch_dtype)` is None for types that no loop handles (complex, quantized, fp8): only library calls use
+tensors of those types.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +42,11 @@ class DType(enum.Enum):
 
     @property
     def is_half(self) -> bool:
-        """16-bit float: stored so, computed in F32 (see node.py, Rounding)."""
+        """16-bit float: stored with 16 bits, computed in F32 (see node.py, Rounding)."""
         return self.kind == "f" and self.bits == 16
 
     def wrapped(self, value: int) -> int:
-        """The integer of this type that has the same last bits."""
+        """Returns the integer of this type that has the same last bits."""
         low = 0 if self.kind == "u" else -(1 << self.bits - 1)
         return (value - low) % (1 << self.bits) + low
 
@@ -56,7 +59,7 @@ class DType(enum.Enum):
 
     @staticmethod
     def of(torch_dtype: Any) -> DType | None:
-        """The DType of a `torch.dtype`, or None if loops do not handle it."""
+        """Returns the DType of a `torch.dtype`, or None if loops do not handle it."""
         return _FROM_TORCH.get(str(torch_dtype).removeprefix("torch."))
 
     def to_torch(self) -> Any:

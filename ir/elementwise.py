@@ -1,4 +1,4 @@
-"""Kernels in which every position is a world of its own: what is loaded and stored there concerns no other position."""
+"""Kernels whose positions are independent: no position loads or stores an element that another one uses."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from frameloom.ir.substitute import topological
 
 
 def elementwise(stores: Sequence[Store]) -> bool:
-    """Whether the stores run over the same axes, fold nothing, and use positions for plain strided accesses alone, so that
-    one loop does all of it and is never cut."""
+    """Whether the stores run over the same axes, have no reductions, and use positions only for plain strided
+    accesses, so that one loop does all of it and is never cut."""
     if any(s.axes != stores[0].axes or s.scatter is not None for s in stores):
         return False
     for s in stores:
         if not _strided(s.offset):
             return False
-        positions: set[Node] = set()  # what is computed from axes other than by loads
+        positions: set[Node] = set()  # nodes computed from axes, except by loads
         for n in topological([s.value]):
             if n.op is Op.REDUCE:
                 return False
@@ -28,7 +28,7 @@ def elementwise(stores: Sequence[Store]) -> bool:
                     return False
             elif n.op is Op.AXIS or any(x in positions for x in n.srcs):
                 positions.add(n)
-        # Anything computed from positions that is no offset ends in the value.
+        # A value computed from positions, other than an offset, is part of the stored value.
         if s.value in positions:
             return False
     return True

@@ -1,4 +1,4 @@
-"""What a reduction starts from."""
+"""The initial values of reductions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from frameloom.ir.dtype import DType
 
 
 def identity(kind: str, dtype: DType) -> bool | int | float:
-    """The value that folding it in does not change."""
+    """Returns the identity of a reduction: a value that does not change the result."""
     if dtype is DType.BOOL:
         return kind in ("all", "min", "prod", "argmin")
     if kind in ("sum", "any"):

@@ -1,10 +1,11 @@
 """Index algebra: I64 nodes over axes, kept in one canonical form.
 
-`add`, `mul`, `floordiv` and `mod` build sums `c1*t1 + c2*t2 + ... + c0` with sorted terms, and use the ranges that axis
-extents give to resolve divisions: `(64*h + d) // 64` is `h` when `0 <= d < 64`.  By the rules of node.py index
-arithmetic never overflows; do not use `floordiv` and `mod` on the user's integer data.
+`add`, `mul`, `floordiv` and `mod` build sums `c1*t1 + c2*t2 + ... + c0` with sorted terms, and use the ranges
+that axis extents give to resolve divisions: `(64*h + d) // 64` is `h` when `0 <= d < 64`.  By the rules of
+node.py index arithmetic never overflows; do not use `floordiv` and `mod` on the user's integer data.
 
-`ranges` narrows terms (axes, loaded indices) where more is known, as inside a mask.  Renaming and binding of axes: substitute.py.
+`ranges` narrows terms (axes, loaded indices) where more is known, as inside a mask.  Renaming and binding of
+axes: substitute.py.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ _I64: Range = (-(1 << 63), (1 << 63) - 1)
 
 
 def terms_of(node: Node) -> tuple[dict[Node, int], int]:
-    """`node` as (coefficient per term, constant); terms are neither sums nor multiples of constants."""
+    """Returns (coefficient per term, constant) of `node`; terms are neither sums nor multiples of
+    constants."""
     if node.op is Op.AXIS:
         return {node: 1}, 0
     terms: dict[Node, int] = {}
@@ -67,7 +69,8 @@ def terms_of(node: Node) -> tuple[dict[Node, int], int]:
 
 
 def sum_of(terms: Mapping[Node, int], constant: int = 0) -> Node:
-    """The canonical node for `sum(coefficient * term) + constant`: large coefficients first, the constant last."""
+    """Returns the canonical node for `sum(coefficient * term) + constant`: large coefficients first, the
+    constant last."""
     total: Node | None = None
     for term, factor in _sorted(terms):
         factor = _wrap(factor)
@@ -106,7 +109,7 @@ _TEXTS: weakref.WeakKeyDictionary[Node, str] = weakref.WeakKeyDictionary()
 
 
 def _text(node: Node) -> str:
-    # A sort key that is the same in every process, unlike identity.
+    # A sort key that is the same in every process, unlike an object's identity.
     if node.op is Op.AXIS:
         return node.arg.name  # type: ignore[no-any-return]
     stack = [node]
@@ -119,7 +122,7 @@ def _text(node: Node) -> str:
         stack.pop()
         if n not in _TEXTS:
             text = f"{n.op.value}({n.arg!r};{','.join(_TEXTS[s] for s in n.srcs)})"
-            # What is used again and again would be written out each time.
+            # A hash keeps the text short: a node that is used many times would be written out each time.
             if len(text) > LONG_TEXT:
                 text = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
             _TEXTS[n] = text
@@ -127,7 +130,7 @@ def _text(node: Node) -> str:
 
 
 def add(*nodes: Node) -> Node:
-    """Sum of index nodes."""
+    """Returns the sum of index nodes."""
     terms: dict[Node, int] = {}
     constant = 0
     for node in nodes:
@@ -139,8 +142,8 @@ def add(*nodes: Node) -> Node:
 
 
 def replaced(terms: Mapping[Node, int], constant: int, instead: Mapping[Node, Node]) -> Node | None:
-    """The sum of the terms with others instead; None where a remainder among them may become one with a quotient, which is
-    looked at from sum to sum."""
+    """Returns the sum in which `instead` replaces each term.  Returns None if a new term is a remainder
+    (MOD): it may combine with a quotient, and `add` has to check that for each sum."""
     total: dict[Node, int] = {}
     for term, factor in terms.items():
         node = instead[term]
@@ -161,7 +164,7 @@ def sub(a: Node, b: Node) -> Node:
 
 
 def mul(a: Node, b: Node | int) -> Node:
-    """Product; distributes a constant over a sum."""
+    """Returns the product; distributes a constant over a sum."""
     b = b if isinstance(b, Node) else index(b)
     if a.op is Op.CONST:
         a, b = b, a
@@ -173,7 +176,7 @@ def mul(a: Node, b: Node | int) -> Node:
 
 
 def _recombine(terms: dict[Node, int]) -> int:
-    # k*c*(x // c) + k*(x % c) -> k*x, in place; returns what is left over for the constant.
+    # k*c*(x // c) + k*(x % c) -> k*x, in place; returns what has to be added to the constant.
     constant = 0
     again = True
     while again:
@@ -204,7 +207,7 @@ _BOUNDS: weakref.WeakKeyDictionary[Node, Range | None] = weakref.WeakKeyDictiona
 
 
 def bounds(node: Node, ranges: Ranges | None = None) -> Range | None:
-    """Least and greatest value, or None where nothing (or no 64-bit number) is known."""
+    """Returns the least and the greatest value, or None if they are not known or do not fit 64 bits."""
     if ranges:
         ranges = {t: r for t, r in ranges.items() if t.free <= node.free}
     known: dict[Node, Range | None] | weakref.WeakKeyDictionary[Node, Range | None]
@@ -226,7 +229,8 @@ def bounds(node: Node, ranges: Ranges | None = None) -> Range | None:
 
 
 def _fits(found: Range, width: Range = _I64) -> bool:
-    """Whether the range lies within another.  What is computed of sizes does, by the rules of index arithmetic."""
+    """Whether the range is inside the range `width`.  Values computed from symbolic sizes always fit 64 bits,
+    by the rules of index arithmetic."""
     if isinstance(found[0], Size) or isinstance(found[1], Size):
         return width is _I64
     return bool(width[0] <= found[0] and found[1] <= width[1])
@@ -238,8 +242,9 @@ _RANGED = frozenset({
 
 
 def _where(condition: Node, holds: bool, n: Node, known: Range | None) -> Range | None:
-    """The range of `n` where `condition`, a comparison of `n` or `-n` with a constant, holds or does not; for sizes with which that never
-    is, any: the other side's range counts."""
+    """Returns the range of `n` where `condition`, a comparison of `n` or `-n` with a constant, is `holds`.
+    If that is never the case for these sizes, any range is right, because the range of the other side
+    counts."""
     if known is None or not n.dtype.is_int or condition.op not in _BELOW:
         return known
     if condition.srcs[1].op is not Op.CONST:
@@ -257,7 +262,7 @@ def _where(condition: Node, holds: bool, n: Node, known: Range | None) -> Range 
         low, high = known[0], smallest(known[1], end - 1)
     else:
         low, high = largest(known[0], end), known[1]
-    if surely_positive(low - high):  # the side is never taken
+    if surely_positive(low - high):  # this side is never used
         low, high = known
     return (low, high) if sign == 1 else (-high, -low)
 
@@ -339,21 +344,22 @@ def _hull(a: Range, b: Range) -> Range:
 
 
 def floordiv(node: Node, divisor: int, ranges: Ranges | None = None) -> Node:
-    """`node // divisor` for a positive constant divisor, rounding to minus infinity."""
+    """Returns `node // divisor` for a positive constant divisor, rounded to minus infinity."""
     quotient, _ = _divide(node, divisor, ranges)
     return quotient
 
 
 def mod(node: Node, divisor: int, ranges: Ranges | None = None) -> Node:
-    """`node % divisor` for a positive constant divisor: 0 <= result < divisor."""
+    """Returns `node % divisor` for a positive constant divisor: 0 <= result < divisor."""
     _, remainder = _divide(node, divisor, ranges)
     return remainder
 
 
 def _divide(node: Node, c: int, ranges: Ranges | None) -> tuple[Node, Node]:
-    """Quotient and remainder.  Whole multiples of c leave first; then the rest splits at a divisor g of c into
-    g*high + low with 0 <= low < g, so that only high is divided: (g*high + low) // (g*m) = high // m."""
-    # A size that is 0 divides nothing: the loops around are empty.
+    """Returns quotient and remainder.  First it takes out whole multiples of c.  Then it splits the rest at a
+    divisor g of c into g*high + low with 0 <= low < g, so that only high is divided: (g*high + low) // (g*m)
+    = high // m."""
+    # A size may be 0, but nothing is divided by it then: the loops around are empty.
     assert isinstance(c, Size) or c > 0, c
     if c == 1:
         return node, index(0)
@@ -384,7 +390,8 @@ def _divide(node: Node, c: int, ranges: Ranges | None) -> tuple[Node, Node]:
             add(sum_of(whole, whole_constant), q),
             add(mul(r, index(g)), sum_of(low, low_constant - k * g)),
         )
-    # Nothing resolved: coefficients of the rest go below c, so that equal divisions look equal.
+    # Nothing is resolved: coefficients of the rest become less than c, so that equal divisions have equal
+    # nodes.
     for t, f in rest.items():
         if not isinstance(c, Size) and not isinstance(f, Size):
             whole[t] = whole.get(t, 0) + f // c
@@ -396,12 +403,13 @@ def _divide(node: Node, c: int, ranges: Ranges | None) -> tuple[Node, Node]:
 
 
 def _common_quotient(span: Range | None, c: Int) -> Int | None:
-    """What everything in the range is, divided by `c`; None where it is not known to be the same."""
+    """Returns the quotient by `c` that all values of the range have; None if it is not known to be the
+    same."""
     if span is None:
         return None
     low, high = span
     if isinstance(c, Size) and at_most(0, low) and less(high, c):
-        return 0  # also where `c` may be 0, which divisions of sizes do not resolve
+        return 0  # also if `c` may be 0; divisions of sizes do not resolve that
     return low // c if same(low // c, high // c) else None
 
 
@@ -432,7 +440,7 @@ def _remainder(rest: dict[Node, int], constant: int, c: int, ranges: Ranges | No
 
 
 def affine(node: Node) -> tuple[dict[Axis, int], int] | None:
-    """(coefficient per axis, constant) if `node` is an affine function of axes alone, else None."""
+    """Returns (coefficient per axis, constant) if `node` is an affine function of axes alone, else None."""
     terms, constant = terms_of(node)
     found: dict[Axis, int] = {}
     for t, f in terms.items():
@@ -444,7 +452,7 @@ def affine(node: Node) -> tuple[dict[Axis, int], int] | None:
 
 
 def linear(positions: Iterable[Node], strides: Iterable[int], offset: int = 0) -> Node:
-    """offset + sum(position * stride)."""
+    """Returns offset + sum(position * stride)."""
     return add(
         index(offset), *(mul(p, index(s)) for p, s in zip(positions, strides, strict=True) if s)
     )
@@ -453,8 +461,9 @@ def linear(positions: Iterable[Node], strides: Iterable[int], offset: int = 0) -
 def positions_of(
     offset: Node, store_offset: Node, axes: Sequence[Axis], ranges: Ranges | None = None
 ) -> dict[Axis, Node] | None:
-    """The value of each axis at which an affine `store_offset` over `axes` equals `offset`; None if the offsets
-    are not those of a strided layout without overlap.  `offset` must address an element that is stored."""
+    """Returns the value of each axis at which an affine `store_offset` over `axes` equals `offset`; None if
+    the offsets are not those of a strided layout without overlap.  `offset` must address an element that is
+    stored."""
     form = affine(store_offset)
     order = None if form is None else _nesting(form[0], axes)
     if form is None or order is None:
@@ -470,10 +479,9 @@ def positions_of(
 
 
 def _nesting(coefficients: Mapping[Axis, Int], axes: Sequence[Axis]) -> list[Axis] | None:
-    """The axes that move, innermost first, where each steps over all that the ones before it reach: different positions have
-    different offsets, and dividing by the coefficients, outermost first, finds the positions.  None where there is no such order.
-
-    Sizes that vary are compared, which guards what it gives; so the answer is not kept."""
+    """Returns the axes with more than one position, innermost first, if each one steps over all elements that
+    the axes before it reach; else None.  Then different positions have different offsets, and division by the
+    coefficients, outermost first, finds them.  (Not cached: comparisons of symbolic sizes add guards.)"""
     moving = [a for a in axes if may_exceed_1(a.extent)]
     moving.sort(key=lambda a: (hint_of(coefficients.get(a, 0)), hint_of(a.extent)))
     reach: Int = 1

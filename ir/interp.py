@@ -1,7 +1,7 @@
 """Reference interpreter: runs a Program on the CPU with PyTorch's own eager ops, one whole tensor per node.
 
-Slow and plain on purpose: it defines what node.py says in words, and every rewrite and backend is compared with it.
-`run(program, inputs)` writes to INPUT buffers in place, as the compiled program does.
+Slow and simple on purpose: it defines what node.py says in words, and tests compare every rewrite and backend
+with it.  `run(program, inputs)` writes to INPUT buffers in place, as the compiled program does.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Unwritten:
-    """What memory holds that nobody has written to: it shows up in results."""
+    """What memory has before the first write; these values make reads of such memory visible in results."""
 
     number: float
     integer: int
@@ -65,7 +65,7 @@ class Unwritten:
             return fresh.fill_(complex(self.number, self.number))
         if fresh.dtype.is_floating_point:
             return fresh.fill_(self.number)
-        return fresh.fill_(self.integer)  # of bools: whether it is 0
+        return fresh.fill_(self.integer)  # bools: whether it is not 0
 
 
 UNWRITTEN = Unwritten(math.nan, 93)
@@ -99,9 +99,11 @@ def run(
     unwritten: Unwritten = UNWRITTEN,
     on_devices: bool = False,
 ) -> tuple[Any, ...]:
-    """The outputs of `program` on `inputs` (tensors, and objects that are only passed through).  `take(increment)`: seed and
-    offset of the random numbers' generator, which it lets go on.  `after` is called behind each step; `unwritten` is what fresh memory holds.
-    `on_devices`: whether what the program is given lies where it says, and not on the CPU."""
+    """Returns the outputs of `program` on `inputs` (tensors, and objects that are only passed through).
+
+    `take(increment)` returns seed and offset of the random number generator and advances it.  `after` is
+    called after each step; `unwritten` fills fresh memory.  `on_devices`: whether buffers are on their own
+    devices, not on the CPU."""
     program = in_full(program)
     memory: dict[Buffer, Tensor] = dict(program.constants)
     for buffer, given in zip(program.inputs, inputs, strict=True):
@@ -141,7 +143,7 @@ def run(
     found = []
     for general_output in program.outputs:
         out = sizes.value(general_output)
-        if isinstance(out, View) and out.buffer not in memory:  # of a tensor without elements
+        if isinstance(out, View) and out.buffer not in memory:  # a tensor without elements
             memory[out.buffer] = _fresh(out.buffer, unwritten, on_devices)
         found.append(_output(out, inputs, memory))
     return tuple(found)
@@ -174,7 +176,8 @@ def _output(
 
 
 def view(v: View, memory: dict[Buffer, Tensor]) -> Tensor:
-    """The tensor that `v` describes; the buffer's own tensor if it is the whole of a fresh one."""
+    """Returns the tensor that `v` describes; the buffer's own tensor if `v` is the whole of it and it is no
+    input."""
     whole = _of(v.buffer, memory)
     if v.torch_dtype is not None and v.torch_dtype != whole.dtype:
         offset = whole.storage_offset() * whole.element_size()
@@ -213,7 +216,7 @@ def _flat(buffer: Buffer, memory: dict[Buffer, Tensor]) -> Tensor:
 
 
 def run_kernel(kernel: Kernel, memory: dict[Buffer, Tensor]) -> None:
-    """All values are computed before any is stored."""
+    """Runs a kernel; computes all values before it stores any."""
     device = _of(kernel.stores[0].buffer, memory).device
     is_default = device == torch.get_default_device()
     with contextlib.nullcontext() if is_default else device:
@@ -246,7 +249,7 @@ def _run_kernel(kernel: Kernel, memory: dict[Buffer, Tensor]) -> None:
 
 
 def _scatter(store: Store, offset: Tensor, value: Tensor, target: Tensor) -> None:
-    """Positions that hit the same element one after the other."""
+    """Stores one position after the other if they hit the same element."""
     assert store.scatter is not None
     kind, dtype = store.scatter.kind, store.value.dtype
     wide = torch.float32 if dtype.is_half else dtype.to_torch()
@@ -267,7 +270,7 @@ def _scatter(store: Store, offset: Tensor, value: Tensor, target: Tensor) -> Non
 
 
 def compute(node: Node, memory: dict[Buffer, Tensor], axes: Sequence[Axis] = ()) -> Tensor:
-    """The value of `node` over `axes` (by default: over the axes it depends on, sorted by name)."""
+    """Returns the value of `node` over `axes` (by default: over the axes it depends on, sorted by name)."""
     done: dict[Node, Value] = {}
     for n in topological([node]):
         done[n] = evaluate(n, [done[s] for s in n.srcs], memory)
@@ -307,7 +310,8 @@ def evaluate(n: Node, srcs: Sequence[Value], memory: dict[Buffer, Tensor]) -> Va
 
 
 def _align(value: Value, axes: Sequence[Axis]) -> Tensor:
-    """Dimensions in the order of `axes`, of size 1 where the value does not depend on one."""
+    """Returns the tensor with dimensions in the order of `axes`, of size 1 for an axis that the value does
+    not depend on."""
     own = {a: k for k, a in enumerate(value.axes)}
     t = value.tensor.permute([own[a] for a in axes if a in own])
     for k, a in enumerate(axes):
@@ -326,7 +330,7 @@ def _load(
 ) -> Tensor:
     shape = [a.extent for a in axes]
     offset = given[0].expand(shape)
-    flat = _flat(n.arg, memory).to(offset.device)  # a number's
+    flat = _flat(n.arg, memory).to(offset.device)  # a number may be on another device
     if len(given) == 1:
         _check_range(offset, flat, repr(n))
         return flat[offset]
@@ -371,14 +375,14 @@ def _reduce(n: Node, value: Value) -> Value:
 
 
 def run_extern(step: Extern, memory: dict[Buffer, Tensor], sizes: KnownSizes | None = None) -> None:
-    """Call the ATen overload; results for OUTPUT and TEMP buffers are copied there."""
+    """Calls the ATen overload; copies results into OUTPUT and TEMP buffers."""
     sizes = sizes or KnownSizes()
     result = overload(step.target)(
         *(_tensors(a, memory) for a in step.args),
         **{k: _tensors(v, memory) for k, v in step.kwargs},
     )
     several = result if isinstance(result, tuple) else (result,) if step.results else ()
-    # A result that is not wanted is None.
+    # A result that was not requested is None.
     tensors = [t for r in several for t in ([None] if r is None else flatten(r))]
     assert len(tensors) == len(step.results), f"{step.target} returns {len(tensors)} tensors"
     for general, tensor in zip(step.results, tensors, strict=True):
@@ -391,7 +395,7 @@ def run_extern(step: Extern, memory: dict[Buffer, Tensor], sizes: KnownSizes | N
         if buffer.kind is Kind.EXTERN:
             pairs = zip(buffer.shape, tensor.stride(), buffer.strides, strict=True)
             if 0 not in buffer.shape and any(n != 1 and a != b for n, a, b in pairs):
-                # As the native plan does it.
+                # The native plan copies such a result, too.
                 empty = torch.empty_strided(
                     buffer.shape, buffer.strides, dtype=tensor.dtype, device=tensor.device
                 )
@@ -402,7 +406,7 @@ def run_extern(step: Extern, memory: dict[Buffer, Tensor], sizes: KnownSizes | N
 
 
 def overload(target: str) -> Any:
-    """The callable for "aten.add.Tensor"."""
+    """Returns the callable for a name such as "aten.add.Tensor"."""
     found: Any = torch.ops
     for part in target.split("."):
         found = getattr(found, part)
@@ -410,7 +414,7 @@ def overload(target: str) -> Any:
 
 
 def flatten(result: Any) -> list[Tensor]:
-    """The tensors among what a library call returns, in order."""
+    """Returns the tensors among the results of a library call, in order."""
     if isinstance(result, torch.Tensor):
         return [result]
     if isinstance(result, (tuple, list)):

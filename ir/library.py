@@ -1,4 +1,4 @@
-"""ShapeEnv about library calls (ATen overloads) that lowering, fusion and the code generator share."""
+"""Facts about library calls (ATen overloads) that lowering, fusion and the code generator share."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import Any
 
 import torch
 
-# A step of our own among them: (device, increment) -> seed and offset of the device's generator, which goes on by that much.
+# A step of our own: (device, increment) -> seed and offset of the device's generator; the offset then grows
+# by increment.
 DRAW = "frameloom.draw.default"
-# And one that takes the ints out of a vector: the symbols of its result's shape are these.
+# A step of our own that reads the ints of a vector: they are the values of the symbols in its result's shape.
 READ = "frameloom.read.default"
 OWN = (DRAW, READ)
-# Views that are conjugated or negated when they are read; twice, and they are what they were.
+# Lazy operations, which are applied when a view is read (conjugation, negation).  Each is its own inverse.
 LAZY: dict[str, Any] = {"conj": torch._conj, "neg": torch._neg_view}
-# Calls of what Python has made for one graph, by name.
+# Python callables that were made for one graph, by name.
 CALLS: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 
-# Calls that write into a given buffer: the result lives in the arena or in a fresh output.
+# Calls that write into a given buffer: the result is in the arena or in a fresh output.
 OUT_FORMS: dict[str, str] = {
     "aten.mm.default": "aten.mm.out",
     "aten.bmm.default": "aten.bmm.out",
@@ -25,7 +26,7 @@ OUT_FORMS: dict[str, str] = {
     "aten.baddbmm.default": "aten.baddbmm.out",
 }
 
-# Ops by which processes talk to each other, which all have to make, in one order.
+# Ops by which processes communicate.  All processes have to call them, in one order.
 _COLLECTIVE = ("_c10d_functional.", "_c10d_functional_autograd.", "c10d.")
 
 

@@ -1,26 +1,29 @@
 """The one node class of the loop IR: immutable, interned (equal means identical).
 
-**Reading a node.**  A node is the value of one element as a function of the axes it mentions: `AXIS` leaves are loop
-positions, `LOAD` reads a buffer at a flat element offset (itself a node, dtype I64), `REDUCE` binds its own axes and
-folds its source over them.  A kernel (program.py) is a set of stores of such nodes; loops are chosen later
-(codegen/schedule/nest.py).  Fusion is substitution: a LOAD of a buffer becomes the node that was stored there, its axes
-replaced by the consumer's positions.
+**Reading a node.**  A node is the value of one element as a function of the axes it mentions: `AXIS` leaves
+are loop positions, `LOAD` reads a buffer at a flat element offset (itself a node, dtype I64), `REDUCE` binds
+its own axes and reduces its source over them.  A kernel (program.py) is a set of stores of such nodes; loops
+are chosen later (codegen/schedule/nest.py).  Fusion is substitution: a LOAD of a buffer becomes the node that
+was stored there, its axes replaced by the consumer's positions.
 
-**Meaning.**  As eager PyTorch on the CPU, element by element:
+**Meaning.**  The same as eager PyTorch on the CPU, element by element:
 - Integers wrap (two's complement).  Index arithmetic (I64 from AXIS, CONST) never overflows.
-- Floats follow IEEE 754 with NaN, infinities, signed zeros and denormals kept.  MIN/MAX return NaN if either is NaN.
-  Comparisons with NaN are false, except NE.  No contraction: MUL then ADD rounds twice.
-- **Rounding.**  F16/BF16 only appear at LOAD, CAST, CONST and Store: arithmetic on them does not exist.  Lowering casts
-  to F32, computes, and casts back after every op that eager rounds after; `CAST(F32, CAST(BF16, x))` is therefore
-  not `x`.
-- CAST float->int truncates toward zero (out of range: as C on x86-64); anything->BOOL is `!= 0` (NaN is true).
+- Floats follow IEEE 754 with NaN, infinities, signed zeros and denormals kept.  MIN/MAX return NaN if either
+  is NaN.  Comparisons with NaN are false, except NE.  No contraction: MUL then ADD rounds twice.
+- **Rounding.**  F16/BF16 only appear at LOAD, CAST, CONST and Store: there is no arithmetic on them.
+  Lowering casts to F32, computes, and casts back after every op after which eager rounds; therefore
+  `CAST(F32, CAST(BF16, x))` is not `x`.
+- CAST float->int truncates toward zero (out of range: as C on x86-64); anything->BOOL is `!= 0` (NaN is
+  true).
 - WHERE evaluates both sides; a side that must not be read is a masked LOAD.
-- RANDOM is the element at `position` of what eager draws on a GPU, by the generator's seed and offset (philox.py): in F32 a
-  number in (0, 1], in I32 its 32 bits.  It is a function of its sources: drawing again gives the same.
-- REDUCE starts from the identity of its kind (sum 0, prod 1, max -inf/lowest, min +inf/highest, any False, all True), in
-  node.dtype.  The order of a float sum is free; its accuracy is at least that of pairwise blocks of 128 or so.
-  max/min return NaN if any element is NaN.  argmax/argmin return the I64 position, in row-major order over the axes,
-  of the first extreme element (the first NaN if there is one).  logaddexp is log(sum(exp(x))), of floats, on a GPU only.
+- RANDOM is the element at `position` of the random tensor that eager draws on a GPU with this seed and offset
+  of the generator (philox.py): in F32 a number in (0, 1], in I32 its 32 bits.  It is a function of its
+  sources: a second evaluation gives the same value.
+- REDUCE starts from the identity of its kind (sum 0, prod 1, max -inf/lowest, min +inf/highest, any False,
+  all True), in node.dtype.  The order of a float sum is free; its accuracy is at least that of pairwise
+  blocks of 128 or so.  max/min return NaN if any element is NaN.  argmax/argmin return the I64 position, in
+  row-major order over the axes, of the first extreme element (the first NaN if there is one).  logaddexp is
+  log(sum(exp(x))), of floats, on a GPU only.
 - Extents are at least 1 inside REDUCE and Store: empty loops are resolved by lowering.
 """
 
@@ -39,7 +42,8 @@ REDUCE_KINDS = ("sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "
 
 
 class Axis(NamedTuple):
-    """A loop variable 0 <= name < extent.  Names are unique within a program.  (A tuple, for C to hash and compare.)"""
+    """A loop variable 0 <= name < extent.  Names are unique within a program.  (A tuple: C code hashes and
+    compares it.)"""
 
     name: str
     extent: int
@@ -50,7 +54,7 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """arg of Op.REDUCE: the fold's kind and the axes it binds, outermost first."""
+    """arg of Op.REDUCE: the kind of the reduction and the axes that it binds, outermost first."""
 
     kind: str
     axes: tuple[Axis, ...]
@@ -60,7 +64,8 @@ class Reduce:
 
 
 class Node:
-    """op, dtype of the result, sources, frozen argument.  Build with the functions below, which check and intern."""
+    """op, dtype of the result, sources, frozen argument.  The functions below build, check and intern
+    nodes."""
 
     __slots__ = ("__weakref__", "arg", "bound", "dtype", "free", "op", "srcs")
     op: Op
@@ -104,7 +109,8 @@ class Node:
         return f"{self.op.value}.{self.dtype.text}({', '.join(inside)})"
 
 
-# Nodes are made by the hundred thousand: their fields are set past `__setattr__`, and looked up past WeakValueDictionary.get.
+# A compilation makes hundreds of thousands of nodes.  For speed, fields are set without `__setattr__`, and
+# nodes are looked up without WeakValueDictionary.get.
 _new = object.__new__
 _known: Any = vars(Node._interned)["data"].get
 _set_op, _set_dtype, _set_srcs, _set_arg, _set_free, _set_bound = (
@@ -118,7 +124,7 @@ def _axes_of(op: Op, srcs: tuple[Node, ...], arg: Any) -> tuple[frozenset[Axis],
         return frozenset((arg,)), _NO_AXES
     free = bound = _NO_AXES
     for s in srcs:
-        # Most often one source has all the axes: its set is shared instead of copied.
+        # Usually one source has all the axes: its set is shared instead of copied.
         if not s.free <= free:
             free = s.free if free <= s.free else free | s.free
         if not s.bound <= bound:
@@ -130,7 +136,8 @@ def _axes_of(op: Op, srcs: tuple[Node, ...], arg: Any) -> tuple[frozenset[Axis],
 
 
 def _arg_key(arg: Any) -> Any:
-    # 1, 1.0 and True are equal to Python, 0.0 and -0.0 too, and NaN is not equal to itself: as constants they differ.
+    # In Python 1 == 1.0 == True and 0.0 == -0.0, and NaN differs from itself; as constants they are all
+    # different.
     if type(arg) is float:
         return (float, arg.hex())
     # Buffers are equal by name, within one program; nodes are shared between programs.
@@ -138,7 +145,7 @@ def _arg_key(arg: Any) -> Any:
 
 
 def const(value: bool | int | float, dtype: DType) -> Node:
-    """`value` converted to the dtype's Python type; ints wrap."""
+    """Returns a constant: `value` converted to the dtype's Python type; ints wrap."""
     if isinstance(value, Size):
         return cast(dtype, index(value))
     if dtype.kind == "b":
@@ -151,7 +158,7 @@ def const(value: bool | int | float, dtype: DType) -> Node:
 
 
 def index(value: Int) -> Node:
-    """An index constant."""
+    """Returns an index constant."""
     return Node(Op.CONST, DType.I64, (), value) if isinstance(value, Size) else _index(value)
 
 
@@ -165,7 +172,8 @@ def axis(a: Axis) -> Node:
 
 
 def load(buffer: Any, offset: Node, mask: Node | None = None) -> Node:
-    """Element of `buffer` (program.Buffer) at a flat element offset, or 0 where `mask` (BOOL) is false."""
+    """Returns the element of `buffer` (program.Buffer) at a flat element offset, or 0 where `mask` (BOOL) is
+    false."""
     assert offset.dtype is DType.I64
     return Node(Op.LOAD, buffer.dtype, (offset,) if mask is None else (offset, mask), buffer)
 
@@ -189,12 +197,12 @@ def where(condition: Node, a: Node, b: Node) -> Node:
 
 
 def random(dtype: DType, seed: Node, offset: Node, position: Node, stream: Any) -> Node:
-    """The number of `stream` (a philox.Stream) at `position`; `dtype` F32 or I32."""
+    """Returns the number of `stream` (a philox.Stream) at `position`; `dtype` is F32 or I32."""
     return Node(Op.RANDOM, dtype, (seed, offset, position), stream)
 
 
 def reduce(kind: str, axes: tuple[Axis, ...], value: Node) -> Node:
-    """Fold `value` over `axes`; the result has value's dtype (I64 for argmax/argmin, BOOL for any/all)."""
+    """Reduces `value` over `axes`; the result has value's dtype (I64 for argmax/argmin, BOOL for any/all)."""
     assert kind in REDUCE_KINDS and axes
     dtype = DType.I64 if kind in ("argmax", "argmin") else value.dtype
     return Node(Op.REDUCE, dtype, (value,), Reduce(kind, axes))

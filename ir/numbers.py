@@ -1,12 +1,12 @@
-"""Numbers of a program: what it computes from Python's ints and floats before its steps run, with Python's own meaning.
+"""Numbers that a program computes from Python's ints and floats before its steps run, as Python would.
 
     NumberStep("mul", result, (lr, 0.5))      result = lr * 0.5
 
-Every number is a Buffer of Kind.NUMBER and of I64 or F64: kernels are given its 64 bits.  Operands are numbers of one dtype, or constants of it; `read`
-takes a tensor of the CPU that the program is given and the offset of an element, as it is before anything is written, `dim` and `stride` a tensor
-that the program is given and the number of a dimension.
-Ints are those of Python as long as they fit into 64 bits.  Where one does not, and where Python would raise or give
-a number of another type, the program does not run at all, and the call is left to Python.
+Every number is a Buffer of Kind.NUMBER and of I64 or F64: kernels get its 64 bits.  Operands are numbers of
+one dtype, or constants of it.  `read` takes a CPU tensor that is an input and the offset of an element; it
+reads the value from before any write.  `dim` and `stride` take an input tensor and the number of a dimension.
+Ints are Python's as long as they fit into 64 bits.  If one does not, or if Python would raise or give a
+number of another type, the program does not run at all, and the call bails out to Python.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 
 def single(x: float) -> float:
-    """Rounded to 32 bits."""
+    """Rounds a float to 32 bits."""
     return ctypes.c_float(x).value
 
 
 def is_number(node: torch.fx.Node) -> bool:
-    """Whether a node of a graph stands for one."""
+    """Whether a node of a graph stands for a number."""
     return type(node.meta.get("val")) in (int, float)
 
 
-# Of floats and of ints alike, unless said otherwise.
+# The same for floats and ints, unless a comment says otherwise.
 MEANING: dict[str, Callable[..., Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv, "floordiv": operator.floordiv,
     "mod": operator.mod, "pow": operator.pow, "neg": operator.neg, "abs": operator.abs, "min": min, "max": max,
     "float": float,  # of an int
-    "narrow": lambda x: x,  # of a float that fits into 32 bits; PyTorch refuses others beside such tensors
+    "narrow": lambda x: x,  # of a float that fits into 32 bits; PyTorch refuses others with such tensors
     "single": single,  # a float, rounded to 32 bits
     # of floats
     "int": int, "floor": math.floor, "ceil": math.ceil, "sqrt": math.sqrt, "exp": math.exp, "log": math.log, "log2": math.log2,

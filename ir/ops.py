@@ -1,6 +1,7 @@
-"""The op set of the loop IR, and facts about ops as sets beside it.
+"""The ops of the loop IR, and sets of ops with common properties.
 
-Scalar ops work on one element; a loop nest around them comes from the axes that their offsets mention (node.py).
+Scalar ops work on one element; a loop nest around them comes from the axes that their offsets mention
+(node.py).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ class Op(enum.Enum):
     # leaves
     CONST = "const"  # arg: Python bool/int/float that fits the dtype
     AXIS = "axis"  # arg: Axis; its current position, an I64
-    LOAD = "load"  # arg: Buffer; srcs: (offset,) or (offset, mask): 0 where the mask is false, nothing is read there
+    LOAD = "load"  # arg: Buffer; srcs: (offset,) or (offset, mask): 0 and no read where the mask is false
     # random numbers
     RANDOM = "random"  # arg: philox.Stream; srcs: (seed, offset, position), all I64
     # reductions
@@ -103,7 +104,7 @@ TRANSCENDENTAL = frozenset({
     Op.ATAN, Op.SINH, Op.COSH, Op.TANH, Op.ASINH, Op.ACOSH, Op.ATANH, Op.ERF, Op.ERFC, Op.SIGMOID, Op.LGAMMA,
     Op.POW, Op.ATAN2,
 })  # fmt: skip
-EXPENSIVE = TRANSCENDENTAL | {Op.RANDOM}  # not computed twice where that can be avoided
+EXPENSIVE = TRANSCENDENTAL | {Op.RANDOM}  # not computed twice if that can be avoided
 UNARY = frozenset({
     Op.NEG, Op.ABS, Op.SIGN, Op.RECIP, Op.SQRT, Op.RSQRT, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND, Op.NOT,
 }) | PREDICATES | (TRANSCENDENTAL - {Op.POW, Op.ATAN2})  # fmt: skip

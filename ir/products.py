@@ -1,9 +1,11 @@
 """Matrix products on GPUs in aligned memory.
 
-The library's fast kernels for 16-bit numbers want every row of operands and result to start at a multiple of 16 bytes; others run several
-times slower; and an odd number of columns does the same to them, however the rows start.  `prepare` (before fusion) gives a result or an operand that is not so laid out a buffer with longer rows, and a kernel that
-copies.  Fusion makes the copy part of what computes the operand, or of what reads the result; where it cannot, the bytes
-that are copied have to be few for the multiplications.
+The library's fast kernels for 16-bit numbers need every row of operands and result to start at a multiple of
+16 bytes; other kernels are several times slower.  An odd number of columns has the same effect, wherever the
+rows start.
+`prepare` (before fusion) gives a result or operand without this layout a buffer with longer rows, and a
+kernel that copies.  Fusion makes the copy part of the kernel that computes the operand, or of the one that
+reads the result.  Where it cannot, the copied bytes have to be few compared with the multiplications.
 """
 
 from __future__ import annotations
@@ -29,9 +31,10 @@ from frameloom.ir.program import (
 from frameloom.ir.substitute import space
 from frameloom.ir.symbolic.expr import Int, hint_of
 
-ROW = 16  # bytes that rows are multiples of
-LEAST = 1 << 30  # multiplications: below, a launch for the copy costs what it saves
-# What a GPU multiplies in the time in which it moves a byte; and how much longer products without alignment take, in parts.
+ROW = 16  # bytes; rows are multiples of it
+LEAST = 1 << 30  # multiplications: below, the launch of the copy costs as much as it saves
+# The multiplications that a GPU does in the time in which it moves a byte; and the time that alignment saves,
+# as a multiple of the aligned product's time.
 PER_BYTE = 75
 SLOWER = 3
 
@@ -39,7 +42,7 @@ ADDING = ("aten.addmm.default", "aten.baddbmm.default")
 
 
 def prepare(program: Program) -> Program:
-    """`program` with large products in aligned memory."""
+    """Returns `program` with large products in aligned memory."""
     steps: list[Step] = []
     for number, step in enumerate(program.steps):
         if (
@@ -54,7 +57,7 @@ def prepare(program: Program) -> Program:
 
 
 def _multiplications(step: Extern) -> int:
-    """0 for what is left alone."""
+    """Returns the number of multiplications; 0 for a product that stays as it is."""
     (result,) = step.results
     half = result is not None and result.dtype is not None and result.dtype.is_half
     if result is None or not half or not is_cuda(result.device) or result.kind is Kind.EXTERN:
@@ -66,12 +69,12 @@ def _multiplications(step: Extern) -> int:
 
 
 def _numbers(step: Extern) -> int:
-    """How many arguments follow the factors."""
+    """Returns how many arguments follow the factors."""
     return sum(not isinstance(a, View) for a in step.args)
 
 
 def _aligned(step: Extern, name: str, program: Program) -> list[Step]:
-    """The call on aligned memory, and the copies around it."""
+    """Returns the call on aligned memory, and the copies around it."""
     (result,) = step.results
     assert result is not None
     last = len(step.args) - _numbers(step)
@@ -80,8 +83,9 @@ def _aligned(step: Extern, name: str, program: Program) -> list[Step]:
     if not operands and not padded_result:
         return [step]
     adding = step.target in ADDING
-    # An odd number of columns keeps the library from its fast kernels, wherever the rows start: it gets columns that nobody
-    # looks at.  What is added to all rows is added within the product then.
+    # With an odd number of columns the library does not use its fast kernels, wherever the rows start.  So
+    # the product gets extra columns that no step reads.  A vector that is added to all rows is then added
+    # within the product.
     widened = padded_result and (not adding or len(step.args[0].shape) == 1)
     if widened and last - 1 not in operands:
         operands.append(last - 1)
@@ -91,7 +95,7 @@ def _aligned(step: Extern, name: str, program: Program) -> list[Step]:
     if padded_result and (result.kind is Kind.OUTPUT or _has_library_reader(result, program)):
         copied += _bytes(result.shape)
     if padded_result and adding and not widened:
-        copied += _bytes(result.shape)  # what is added is put there first
+        copied += _bytes(result.shape)  # the addend is copied into the result first
     if 2 * copied * PER_BYTE > SLOWER * _multiplications(step):
         return [step]
     steps: list[Step] = []
@@ -115,7 +119,7 @@ def _aligned(step: Extern, name: str, program: Program) -> list[Step]:
 
 
 def _whole(extent: Int) -> Int:
-    """Elements of 16 bits in as many whole rows."""
+    """Rounds a number of 16-bit elements up to whole units of ROW bytes."""
     return -(-extent // (ROW // 2)) * (ROW // 2)
 
 
@@ -127,12 +131,13 @@ def _bytes(shape: Sequence[int]) -> int:
 
 
 def _is_aligned(view: View) -> bool:
-    """Whether the library can read it as it is: one dimension of the matrix is dense, the others are multiples of a row (in the captured
-    call, where sizes vary: the library takes others, too)."""
+    """Whether the library can read it as it is: one dimension of the matrix is dense, and the other strides
+    are multiples of ROW bytes.  (For symbolic sizes this is true in the captured call; the library accepts
+    others, too.)"""
     unit = ROW // 2
     *_, rows, columns = view.strides
     if view.torch_dtype is not None or 1 not in (rows, columns):
-        return True  # not ours to judge
+        return True  # this pass does not handle such a view
     dense = len(view.strides) - (1 if columns == 1 else 2)
     return hint_of(view.offset) % unit == 0 and all(
         k == dense or hint_of(extent) == 1 or hint_of(stride) % unit == 0
@@ -141,7 +146,7 @@ def _is_aligned(view: View) -> bool:
 
 
 def _is_computed(view: View, program: Program) -> bool:
-    """Whether a kernel writes the operand for this call alone: it can as well write it aligned."""
+    """Whether a kernel writes the operand only for this call: then it can write it aligned."""
     if view.buffer.kind is not Kind.TEMP:
         return False
     readers = [s for s in program.steps if view.buffer in reads_of(s)]
@@ -167,7 +172,8 @@ def _padded(shape: Sequence[int], name: str, like: Buffer) -> Buffer:
 
 
 def _operand(view: View, name: str, origin: tuple[str, ...], columns: int) -> tuple[View, Kernel]:
-    """A copy in longer rows, seen with so many columns; the dense dimension stays the dense one."""
+    """Copies an operand into longer rows and returns a view with `columns` columns; the dense dimension stays
+    the dense one."""
     shape, strides, seen = list(view.shape), list(view.strides), [*view.shape[:-1], columns]
     columns_first = len(shape) > 1 and strides[-1] != 1
     for of in (shape, strides, seen) if columns_first else ():

@@ -1,12 +1,14 @@
-"""A lowered graph: buffers, and steps in the order they run.  Every pass of `ir/` takes a Program and returns one.
+"""A lowered graph: buffers, and steps in the order in which they run.
+
+A pass of `ir/` maps a Program to a Program.
 
     Program.steps = (Kernel | KernelList | Extern | Check, ...)
     Kernel        = stores that share one kernel launch; loops are chosen by the code generator
-    KernelList    = many kernels of one form, launched as one; made after fusion (codegen/schedule/horizontal.py)
+    KernelList    = many isomorphic kernels in one launch; made after fusion (codegen/schedule/horizontal.py)
     Extern        = one library call (an ATen op) on strided views of buffers
-    Check         = raises what eager raises for an index out of range
+    Check         = raises the exception that eager raises for an index out of range
 
-Before fusion each Kernel has one store; fusion merges and substitutes, the types stay the same.
+Before fusion each Kernel has one store.  Fusion merges and substitutes stores; the types stay the same.
 """
 
 from __future__ import annotations
@@ -20,20 +22,19 @@ from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import Op
 from frameloom.ir.symbolic.expr import Symbol
 
-# What checks say for which the call starts anew as plain Python.
+# Messages of the checks that make the call bail out, so that the original function runs instead.
 ASSUMED = "a condition does not hold"
 FORESEEN = "a choice is another one than in the captured call"
 ANEW = (ASSUMED, FORESEEN)
 
 
 class Kind(enum.Enum):
-    INPUT = (
-        "input"  # a tensor the caller passes; written only by a Store that writes a mutation back
-    )
+    INPUT = "input"  # a tensor that the caller passes; only a Store that writes a mutation back writes to it
     OUTPUT = "output"  # allocated afresh in every call, may be returned
     TEMP = "temp"  # lives within the call; placed in the arena
     EXTERN = "extern"  # allocated by the library call that returns it
-    # One I64 or F64 that the caller passes, a NumberStep computes or a draw makes; kernels are given its 64 bits, not an address.
+    # One I64 or F64: passed by the caller, computed by a NumberStep or drawn at random.  Kernels get its 64
+    # bits, not an address.
     NUMBER = "number"
     CONSTANT = "constant"  # a tensor that the program holds (Program.constants); never written
 
@@ -42,10 +43,11 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A tensor in memory.  Offsets in LOAD and Store count elements from its first element (its `data_ptr()`).
+    """A tensor in memory.  Offsets in LOAD and Store count elements from its first element (its
+    `data_ptr()`).
 
-    Equality is by name: names are unique within a program.  `torch_dtype` is set where `dtype` is None (complex, ...):
-    such buffers are only touched by Extern steps.
+    Equality is by name: names are unique within a program.  `torch_dtype` is set if `dtype` is None (complex,
+    ...): only Extern steps use such buffers.
     """
 
     name: str
@@ -61,23 +63,24 @@ class Buffer:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """Every field: tells buffers of different programs apart."""
+        """Every field: distinguishes buffers of different programs."""
         return (
             self.name, self.dtype, self.shape, self.strides, self.kind, self.torch_dtype, self.device,
         )  # fmt: skip
 
 
 def is_cuda(device: str) -> bool:
-    """Whether "cuda:0" and the like, as opposed to "cpu"."""
+    """Whether the device is a GPU ("cuda:0" and the like) and not "cpu"."""
     return device.startswith("cuda")
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A strided tensor over a buffer: what library calls and outputs see.  Strides and offset in elements.
+    """A strided tensor over a buffer, for library calls and outputs.  Strides and offset are in elements.
 
-    The dtype is the buffer's, unless `torch_dtype` says otherwise (a view of other dtype: offset and strides count
-    elements of that dtype).  `bits`: of an output, what is still to be done to the memory when it is read ("conj", "neg").
+    The dtype is the buffer's, unless `torch_dtype` is set (a view of other dtype: offset and strides then
+    count elements of that dtype).  `bits`: for an output, the lazy operations ("conj", "neg") that a reader
+    of the memory still has to apply.
     """
 
     buffer: Buffer
@@ -90,9 +93,9 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """What makes a store one to places that data decides.  `kind`: what becomes of the element there, "set" for the value
-    itself, else one of SCATTER_KINDS of both (16-bit floats in F32, rounded every time).  `along`: the axes
-    of which different positions may hit the same element; such positions take effect in their order."""
+    """Marks a store whose places depend on data.  `kind`: how the element changes: "set" replaces it by the
+    value, a key of SCATTER_KINDS combines the two (16-bit floats in F32, rounded every time).  `along`: the
+    axes whose different positions may hit the same element; such positions take effect in their order."""
 
     kind: str
     along: tuple[Axis, ...]
@@ -103,8 +106,9 @@ SCATTER_KINDS = {"sum": Op.ADD, "prod": Op.MUL, "max": Op.MAX, "min": Op.MIN}
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """For every position of `axes` (outermost first): buffer[offset] = value.  Different positions hit different
-    elements, but for a Scatter, which stores nothing where the offset is negative and keeps what it does not hit."""
+    """For every position of `axes` (outermost first): buffer[offset] = value.  Different positions hit
+    different elements, except in a Scatter.  A Scatter stores nothing where the offset is negative, and
+    leaves the elements that it does not hit as they are."""
 
     buffer: Buffer
     offset: Node
@@ -115,10 +119,13 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Stores computed by one generated function, all buffers on one device.  A store never reads what another store of the kernel writes, except the
-    very element it overwrites itself (in-place update): it uses the other's value node instead.  In an elementwise kernel
-    (elementwise.py) several stores may read an element that one of them reads and overwrites: what was there before.
-    A Scatter reads nothing of its buffer and comes first in its kernel; there may only be checks of its positions beside.
+    """Stores that one generated function computes, all buffers on one device.
+
+    A store never reads what another store of the kernel writes; it uses the other's value node instead.  The
+    one exception is the very element that it overwrites itself (in-place update).  In an elementwise kernel
+    (elementwise.py) several stores may read an element that one of them reads and overwrites: they read the
+    value from before the kernel.  A Scatter reads nothing of its buffer and comes first in its kernel; the
+    only other stores allowed there are checks of its positions.
 
     `origin` names the graph nodes and the user's source lines, for names, comments and reports.
     """
@@ -134,8 +141,8 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one kernel of a list works on: `extent` elements, per column a buffer and the element of it that is the first,
-    and the numbers that differ between the kernels."""
+    """The work of one kernel of a list: `extent` elements; for each column a buffer and the offset of its
+    first element; and the numbers that differ between the kernels."""
 
     extent: int
     columns: tuple[tuple[Buffer, int], ...]
@@ -144,11 +151,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class KernelList:
-    """Kernels that do the same elementwise work on other buffers and extents, none of which needs another.
+    """Independent kernels that do the same elementwise work on different buffers and extents.
 
-    `stores` say once what every one of them does, over one axis and with a buffer per column and number: a column is
-    loaded at the axis, or at 0 for the same element everywhere; a number has no dimensions.  `rows` has a Row per kernel;
-    passes/templates.py makes the kernels of it.
+    `stores` are a template of the work, over one axis and with a placeholder buffer per column and number.  A
+    column is loaded at the axis, or at 0 if it is the same element everywhere; a number has no dimensions.
+    `rows` has a Row per kernel; passes/templates.py instantiates the kernels.
     """
 
     name: str
@@ -165,12 +172,13 @@ class KernelList:
 
 @dataclass(frozen=True, slots=True)
 class Extern:
-    """A library call.  `target` is an ATen overload, e.g. "aten.addmm.default".  In `args`/`kwargs` a tensor is a View;
-    lists and tuples may hold Views; everything else is a plain constant as the schema has it.
+    """A library call.  `target` is an ATen overload, e.g. "aten.addmm.default".  In `args`/`kwargs` a tensor
+    is a View; lists and tuples may hold Views; everything else is a plain constant of the type that the
+    schema has.
 
-    `results` has one entry per result, in order: the Buffer that receives it, or None if it is unused or no tensor.  A buffer of Kind
-    EXTERN takes the tensor that the call returns; OUTPUT and TEMP buffers are passed as `out=` (only for targets in
-    codegen/extern.py's table of out= forms).
+    `results` has one entry per result, in order: the Buffer that receives it, or None if it is unused or no
+    tensor.  A buffer of Kind EXTERN takes the tensor that the call returns; OUTPUT and TEMP buffers are
+    passed as `out=` (only for targets in codegen/extern.py's table of out= forms).
     """
 
     target: str
@@ -182,8 +190,9 @@ class Extern:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Raises if the one BOOL in `buffer` is true: data-dependent indices are checked as eager checks them.  The loads that
-    use such an index are masked, so nothing is read out of range before the check.  `exception` is a builtin's name."""
+    """Raises if the one BOOL in `buffer` is true: checks data-dependent indices as eager does.  The loads
+    that use such an index are masked, so nothing is read out of range before the check.  `exception` is the
+    name of a builtin."""
 
     buffer: Buffer
     exception: str
@@ -191,7 +200,7 @@ class Check:
 
     @property
     def bails_out(self) -> bool:
-        """Whether the call starts anew as plain Python where it fails."""
+        """Whether the call bails out if this check fails."""
         return self.message in ANEW
 
 
@@ -206,14 +215,15 @@ class NumberStep:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Alike:
-    """Parts of a program that do the same with other buffers.  The steps have the first part alone; passes/batch.py says it again
-    for the others.  `shared`: what several parts read.  `extent`: how many elements the first part's tensors have, if that
-    may be another number for others; all of it is elementwise then."""
+    """Isomorphic parts of a program: they do the same work on different buffers.  The steps contain only the
+    first part; passes/batch.py instantiates it for the others.  `shared`: buffers that several parts read.
+    `extent`: the number of elements of the first part's tensors, if other parts may have another number; all
+    of the part is elementwise then."""
 
     first: tuple[Buffer, ...]
     others: tuple[
         tuple[Buffer, ...], ...
-    ]  # for each other part, what it has in the place of `first`
+    ]  # for each other part, its buffers in the place of `first`
     shared: frozenset[Buffer]
     extent: int | None
 
@@ -223,13 +233,15 @@ Step = Kernel | KernelList | Extern | Check
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """`inputs` in the order of the graph's placeholders (a placeholder that is a number has one of Kind NUMBER, any other that is no tensor one without dtypes).  An output is a View (of an INPUT buffer: the caller gets a view of
-    that very tensor), an int i (the i-th input object itself), or a plain constant wrapped in a 1-tuple."""
+    """`inputs` are in the order of the graph's placeholders.  A placeholder that is a number has a buffer of
+    Kind NUMBER; any other placeholder that is no tensor has a buffer without dtypes.  An output is a View (of
+    an INPUT buffer: the caller gets a view of that very tensor), an int i (the i-th input object itself), or
+    a plain constant in a 1-tuple."""
 
     inputs: tuple[Buffer, ...]
     steps: tuple[Step, ...]
     outputs: tuple[View | int | tuple[Any], ...]
     constants: tuple[tuple[Buffer, Any], ...] = ()  # buffers of Kind CONSTANT and their tensors
     numbers: tuple[NumberStep, ...] = ()  # in the order in which they are computed
-    alike: tuple[Alike, ...] = ()  # from lowering to fusion (passes/batch.py)
-    symbols: tuple[tuple[Symbol, Buffer], ...] = ()  # sizes that are numbers
+    alike: tuple[Alike, ...] = ()  # between lowering and fusion (passes/batch.py)
+    symbols: tuple[tuple[Symbol, Buffer], ...] = ()  # each size with the number that has its value

@@ -1,8 +1,9 @@
 """Rewriting by tables of rules: `before -> after` on scalar nodes, exact under the semantics of node.py.
 
-A Rule's `before` is data (a Pattern), so that tests can build examples of every rule and run them; its `after` builds the
-replacement from what the pattern's names stand for, or returns None to leave the node.  The tables are in rules/, one
-file per subject.  FRAMELOOM_FUEL=n stops after n rewrites, to find one that is wrong by halving.
+A Rule's `before` is data (a Pattern), so that tests can build and run examples of every rule.  Its `after`
+gets the nodes that the pattern's names matched.  It builds the replacement, or returns None to leave the
+node.  The tables are in rules/, one file per subject.  FRAMELOOM_FUEL=n stops after n rewrites, to find a
+wrong one by bisection.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Number = bool | int | float
 
 @dataclass(frozen=True)
 class Pattern:
-    """Any node; or a node of one op over patterns; or a constant.  Equal names stand for one node."""
+    """Matches any node, a node of one op over patterns, or a constant.  Equal names match the same node."""
 
     op: Op | None = None
     srcs: tuple[Pattern, ...] = ()
@@ -41,7 +42,7 @@ def constant(name: str) -> Pattern:
 
 
 def exactly(value: Number) -> Pattern:
-    """A constant of this value, of any dtype (the sign of zero counts)."""
+    """Matches a constant of this value, of any dtype (the sign of zero counts)."""
     return Pattern(Op.CONST, value=value)
 
 
@@ -71,7 +72,7 @@ def bools(dtype: DType) -> bool:
 
 
 def match(pattern: Pattern, node: Node, found: dict[str, Node]) -> bool:
-    """Whether `node` fits; fills in `found`."""
+    """Whether `node` matches; fills in `found`."""
     if pattern.op is not None and pattern.op is not node.op:
         return False
     if pattern.value is not None and not _same_number(pattern.value, node.arg):
@@ -98,10 +99,10 @@ def _same_number(a: Number, b: Number) -> bool:
 
 
 class Rewriter:
-    """Applies tables of rules, as far as the fuel goes."""
+    """Applies tables of rules until the fuel is used up."""
 
     def __init__(self, rules: Sequence[Rule], fuel: int | None = None) -> None:
-        # With each rule the ops that its sources must have, to pass over most rules quickly.
+        # Each rule is stored with the ops that its sources must have, so that most rules are skipped quickly.
         self.by_op: dict[Op, list[tuple[Rule, tuple[Op, ...]]]] = {}
         for rule in rules:
             assert rule.before.op is not None, "a rule starts at an op"
@@ -110,7 +111,8 @@ class Rewriter:
         self.fuel = fuel
 
     def node(self, node: Node) -> Node | None:
-        """The node after all rules that apply to it (its sources are done already), or None."""
+        """Returns the node after all rules that apply to it, or None if none does.  (Its sources are
+        rewritten already.)"""
         changed = None
         while (after := self._step(changed or node)) is not None:
             changed = after
@@ -140,7 +142,7 @@ class Rewriter:
 
 
 def _is_address(node: Node) -> bool:
-    # Offsets are canonical already (index.py).
+    # Offsets are canonical already (index.py), so rules skip them.
     return node.op is Op.LOAD or node.op in LEAVES
 
 
@@ -152,7 +154,7 @@ def _rewriter(on_gpu: bool) -> Rewriter:
 
 
 def simplify(program: Program) -> Program:
-    """`program` with all rules applied to every kernel."""
+    """Returns `program` with all rules applied to every kernel."""
     steps = tuple(
         replace(s, stores=_simplify(s.stores, _rewriter(is_cuda(s.device))))
         if isinstance(s, Kernel)
@@ -163,7 +165,7 @@ def simplify(program: Program) -> Program:
 
 
 def simple_value(store: Store) -> Node:
-    """What the store's value will be once all rules are applied."""
+    """Returns the store's value after all rules are applied."""
     return _simplify([store], _rewriter(is_cuda(store.buffer.device)))[0].value
 
 

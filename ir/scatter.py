@@ -1,4 +1,4 @@
-"""Scatters: stores to places that data decides (program.py), by offsets that are negative where nothing is stored."""
+"""Scatters: stores to places that depend on data (program.py).  A negative offset stores nothing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ NOWHERE = index(-1)
 
 
 def guard(mask: Node, offset: Node) -> Node:
-    """`offset` where `mask` holds, else nowhere."""
+    """Returns an offset that is `offset` where `mask` holds, and means "nowhere" elsewhere."""
     return select(mask, offset, NOWHERE)
 
 
 def guarded(offset: Node) -> tuple[Node | None, Node]:
-    """(mask, place): something is stored where the mask holds (None: everywhere)."""
+    """Returns (mask, place): the scatter stores where the mask holds (None: everywhere)."""
     if offset.op is Op.WHERE and offset.srcs[2] is NOWHERE:
         return offset.srcs[0], offset.srcs[1]
     span = bounds(offset)
@@ -30,7 +30,7 @@ def guarded(offset: Node) -> tuple[Node | None, Node]:
 
 
 def combined(kind: str, before: Node, value: Node) -> Node:
-    """What a scatter that meets `before` leaves there."""
+    """Returns the element that a scatter leaves in a place that held `before`."""
     if kind == "set":
         return value
     op, dtype = SCATTER_KINDS[kind], value.dtype
@@ -45,7 +45,8 @@ def is_scatter(kernel: Kernel) -> bool:
 
 
 def scatters_alone(stores: Sequence[Store]) -> bool:
-    """Whether the stores can be a kernel that scatters: one store, of what can be computed where it goes to."""
+    """Whether the stores can be a scatter kernel: one store, whose value can be computed in the scatter's own
+    loop."""
     if len(stores) != 1 or reads_own(stores[0]):
         return False
     (store,) = stores
@@ -57,5 +58,5 @@ def scatters_alone(stores: Sequence[Store]) -> bool:
 
 
 def reads_own(store: Store) -> bool:
-    """Whether what is stored, or where, depends on the buffer that is stored to."""
+    """Whether the stored value or its place depends on the buffer that is stored to."""
     return any(n.arg == store.buffer for n in loads([store.value, store.offset]))

@@ -1,4 +1,4 @@
-"""What strides say about the memory of a tensor."""
+"""Facts about a tensor's memory that follow from its strides."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from frameloom.ir.symbolic.expr import Int, hint_of, may_exceed_1
 
 
 def overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether two elements may lie in one place: false only where no stride is below the reach of the smaller ones."""
+    """Whether two elements may share memory.  Returns False only if every stride exceeds the reach of the
+    smaller ones."""
     reach: Int = 0
     pairs = [(s, e) for s, e in zip(strides, shape, strict=True) if may_exceed_1(e)]
     for stride, extent in sorted(pairs, key=lambda pair: tuple(map(hint_of, pair))):

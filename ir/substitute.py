@@ -1,8 +1,9 @@
-"""Renaming and binding: replace axes or whole nodes inside a node, and close a node over axes with a REDUCE.
+"""Renaming and binding: replaces axes or whole nodes inside a node, and binds axes by a REDUCE.
 
-Bound axes have canonical names (`fold`): two reductions that differ only in the names of their axes become the same
-node, sibling reductions over one extent share their axis (one loop), and nested ones never do.  Rebuilt index
-arithmetic and conditions on it are simplified on the way.  Explicit stacks, one visit per distinct node.
+Bound axes have canonical names (`fold`).  So two reductions that differ only in the names of their axes
+become the same node; sibling reductions over one extent share their axis (one loop); and nested ones never
+do.  Rebuilt index arithmetic and conditions on it are simplified.  The functions use explicit stacks and
+visit each distinct node once.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ _fresh = itertools.count()
 
 
 def topological(roots: Iterable[Node]) -> list[Node]:
-    """Every node reachable from `roots` once, sources before users."""
+    """Returns every node reachable from `roots` once, sources before users."""
     order: list[Node] = []
     seen: set[Node] = set()
-    # A node below its sources on the stack is wrapped: it is listed when it comes up again.
+    # A node whose sources are above it on the stack is wrapped in a tuple: it is listed when it is popped
+    # again.
     stack: list[Node | tuple[Node]] = [*list(roots)[::-1]]
     while stack:
         n = stack.pop()
@@ -49,7 +51,7 @@ _LOADS: weakref.WeakKeyDictionary[Node, tuple[Node, ...]] = weakref.WeakKeyDicti
 
 
 def loads(roots: Iterable[Node]) -> Iterator[Node]:
-    """The LOADs reachable from each of `roots` (kept per root)."""
+    """Yields the LOADs reachable from each of `roots` (cached per root)."""
     for root in roots:
         found = _LOADS.get(root)
         if found is None:
@@ -58,12 +60,12 @@ def loads(roots: Iterable[Node]) -> Iterator[Node]:
 
 
 def space(extents: Sequence[int]) -> tuple[Axis, ...]:
-    """Axes of a store, outermost first: the same extents always give the same axes."""
+    """Returns the axes of a store, outermost first: equal extents always give equal axes."""
     return tuple(Axis(f"i{k}x{extent}", extent) for k, extent in enumerate(extents))
 
 
 def fold(kind: str, axes: Sequence[Axis], value: Node) -> Node:
-    """REDUCE of `value` over `axes`, with canonical names for the axes."""
+    """Returns the REDUCE of `value` over `axes`, with canonical names for the axes."""
     taken: set[str] = set()
     while True:
         taken.update(a.name for a in value.free if a not in axes)
@@ -79,17 +81,17 @@ def fold(kind: str, axes: Sequence[Axis], value: Node) -> Node:
         axes = names
         if value.bound.isdisjoint(names):
             return reduce(kind, tuple(names), value)
-        # What is reduced inside has taken names that the renaming has set free.
+        # Inner reductions have taken names that the renaming made free, so the names may change again.
 
 
 def substitute(node: Node, mapping: Mapping[Axis, Node]) -> Node:
-    """`node` with free axes replaced, all at once, without capture."""
+    """Returns `node` with free axes replaced, all at once, without capture."""
     mapping = {a: n for a, n in mapping.items() if a in node.free and not _is_axis(n, a)}
     if not mapping:
         return node
     incoming = frozenset().union(*(n.free for n in mapping.values()))
     done: dict[Node, Node] = {}
-    opened: dict[Node, Node] = {}  # REDUCE -> the same with bound axes out of the way
+    opened: dict[Node, Node] = {}  # REDUCE -> the same with clashing bound axes renamed
     stack = [node]
     while stack:
         n = stack[-1]
@@ -105,7 +107,7 @@ def substitute(node: Node, mapping: Mapping[Axis, Node]) -> Node:
             stack.pop()
             continue
         if n.op is Op.ADD and n.dtype is DType.I64:
-            # The whole sum at once.
+            # A sum is replaced as a whole.
             terms, constant = index.terms_of(n)
             waiting = [t for t in terms if t not in done]
             if waiting:
@@ -147,8 +149,9 @@ def transform(
     visit: Callable[[Node], Node | None],
     skip: Callable[[Node], bool] | None = None,
 ) -> list[Node]:
-    """Rebuild `roots` from the leaves up; `visit` may replace a node whose sources are rebuilt already (the replacement
-    is not visited again).  Nodes for which `skip` holds are left as they are, with all below."""
+    """Rebuilds `roots` from the leaves up.  `visit` may replace a node; its sources are rebuilt before, and
+    the replacement is not visited again.  Nodes for which `skip` is true stay as they are, with everything
+    below them."""
     done: dict[Node, Node] = {}
     stack = list(roots)
     while stack:
@@ -176,12 +179,13 @@ def transform(
 
 
 def without_reductions(n: Node) -> bool:
-    """For `skip` of a transform that is about REDUCEs alone."""
+    """The `skip` argument for a transform that changes only REDUCEs."""
     return not n.bound
 
 
 def masked(node: Node, mask: Node, unsafe: frozenset[Axis]) -> Node:
-    """`node`, whose loads that depend on `unsafe` axes read nothing where `mask` is false."""
+    """Returns `node` with masks on the loads that depend on `unsafe` axes: they read nothing where `mask` is
+    false."""
 
     def visit(n: Node) -> Node | None:
         if n.op is not Op.LOAD or n.free.isdisjoint(unsafe):
@@ -196,12 +200,12 @@ def masked(node: Node, mask: Node, unsafe: frozenset[Axis]) -> Node:
 
 
 def rebuild(n: Node, srcs: tuple[Node, ...]) -> Node:
-    """`n` with other sources, in canonical form."""
+    """Returns `n` with other sources, in canonical form."""
     return n if srcs == n.srcs else canonical(n, srcs)
 
 
 def canonical(n: Node, srcs: tuple[Node, ...]) -> Node:
-    """`n` with `srcs`, in the form that rebuilding leaves as it is."""
+    """Returns `n` with `srcs`, in the form that another rebuild does not change."""
     op = n.op
     if op is Op.REDUCE:
         settled = settled_reduction(n.arg.kind, n.arg.axes, srcs[0])
@@ -236,7 +240,7 @@ FALSE = const(False, DType.BOOL)
 
 
 def compare(op: Op, a: Node, b: Node, ranges: index.Ranges | None = None) -> Node:
-    """Comparison node; a constant where the ranges of integers settle it."""
+    """Returns a comparison node; a constant if the ranges of integers decide it."""
     if a.dtype.is_int:
         first, second = index.bounds(a, ranges), index.bounds(b, ranges)
         if first is not None and second is not None:
@@ -264,8 +268,9 @@ def _settled(op: Op, a: index.Range, b: index.Range) -> bool | None:
 
 
 def settled_reduction(kind: str, axes: Sequence[Axis], value: Node) -> Node | None:
-    """What a reduction comes to where its value is a constant, or a condition on positions; None where only a call tells.  One that may be over
-    nothing gives the identity of its kind then."""
+    """Returns the value of a reduction of a constant or of a condition on positions; None if only a call can
+    tell it.  If a loop may be empty, the value must be the identity of the kind, which an empty loop
+    gives."""
     runs = all(surely_positive(a.extent) for a in axes)
     if value.op is Op.CONST:
         chosen = kind in ("any", "all", "max", "min")
@@ -276,7 +281,8 @@ def settled_reduction(kind: str, axes: Sequence[Axis], value: Node) -> Node | No
 
 
 def _settled_at_an_end(kind: str, axes: Sequence[Axis], value: Node) -> Node | None:
-    """any(i >= r over r) is true for every i, at r = 0; all(p) is false if p fails at an end of a loop whatever the positions around."""
+    """Decides an any or all by the first or last position of loops: any(i >= r over r) is true for every i,
+    because of r = 0; all(p) is false if p is false at such a position for every other position."""
     if kind not in ("any", "all") or value.op not in COMPARES or len(axes) > 2:
         return None
     if not value.srcs[0].dtype.is_int or next(loads([value]), None) is not None:
@@ -290,7 +296,7 @@ def _settled_at_an_end(kind: str, axes: Sequence[Axis], value: Node) -> Node | N
 
 
 def conjunction(*conditions: Node) -> Node:
-    """AND of conditions, without repeats and constants."""
+    """Returns the AND of conditions, without repeats and constants."""
     found: dict[Node, None] = {}
     stack = list(conditions)[::-1]
     while stack:
@@ -310,13 +316,13 @@ def conjunction(*conditions: Node) -> Node:
 
 
 def select(condition: Node, a: Node, b: Node) -> Node:
-    """WHERE, without selections inside that `condition` settles."""
+    """Returns a WHERE; selections inside it that `condition` decides are removed."""
     if condition.op is Op.CONST:
         return a if condition.arg else b
     a = _assume(a, set(_parts(condition)))
     opposite = negation(condition)
     b = _assume(b, {opposite})
-    # Down a chain of alternatives (a concatenation), each has the negations of those before.
+    # In a chain of alternatives (a concatenation), each one gets the negation of this condition.
     chain: list[tuple[Node, Node]] = []
     last = b
     while last.op is Op.WHERE:

@@ -9,8 +9,10 @@ The text has Python's syntax, so that Python's own parser reads it:
         y[i0x4 * 6 + i1x6, (i0x4, i1x6)] = exp.f32(sub.f32(x[i0x4 * 6 + i1x6], v0))
     return (view(y, (4, 6), (6, 1), 0),)
 
-A scatter says how: `y[x[i0x4], (i0x4,), 'sum', (i0x4,)] = ...`.  A value that is used more than once, and every reduction, has a line of its own.  Index sums are infix.  The extent of an
-axis is part of its name; other axes are written `axis("name", extent)`.  A list of kernels is shown as those, behind a comment.
+A scatter has two more fields: `y[x[i0x4], (i0x4,), 'sum', (i0x4,)] = ...`.  A value that is used more than
+once, and every reduction, has a line of its own.  Index sums are infix.  The extent of an axis is part of its
+name; other axes are written `axis("name", extent)`.  A list of kernels is shown as its kernels, after a
+comment.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ _NAMED_AXIS = re.compile(r"[a-z]+\d+x(\d+)$")
 
 
 def show(thing: Program | Kernel | Store | Node) -> str:
-    """Readable text of a program or any part of it."""
+    """Returns the readable text of a program or any part of it."""
     if isinstance(thing, Program):
         return _show_program(thing)
     if isinstance(thing, Kernel):
@@ -128,7 +130,7 @@ def _plain(value: Any) -> str:
 
 
 def _values(roots: Sequence[Node]) -> tuple[list[str], dict[Node, str]]:
-    """Lines for shared values and reductions, and their names."""
+    """Returns lines for shared values and reductions, and their names."""
     order = topological(roots)
     uses: dict[Node, int] = {}
     for used in [s for n in order for s in n.srcs] + list(roots):
@@ -209,7 +211,8 @@ _OPERATORS = {
 
 
 def parse(text: str) -> Program:
-    """The program that `show` printed as `text` (tensors of constants are not in it)."""
+    """Returns the program that `show` printed as `text` (without the tensors of constants, which the text
+    lacks)."""
     return _Parser().program(ast.parse(text))
 
 
@@ -340,7 +343,7 @@ class _Parser:
         raise SyntaxError(f"not an axis: {ast.unparse(tree)}")
 
     def node(self, tree: ast.expr) -> Node:
-        # Values with a line of their own keep this shallow: it goes as deep as one printed line nests.
+        # Shared values have lines of their own, so the recursion is only as deep as one printed line nests.
         match tree:
             case ast.Name(id=name) if name in self.values:
                 return self.values[name]

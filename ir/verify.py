@@ -1,4 +1,4 @@
-"""`verify(program)`: does it keep the rules of node.py and program.py?  An error shows the place and what is around it."""
+"""`verify(program)` checks the rules of node.py and program.py.  An error shows the faulty place."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from frameloom.ir.symbolic.expr import Int, Size, hint_of
 from frameloom.ir.symbolic.static_steps import CapturedSizes
 from frameloom.ir.text import show
 
-MANY_POSITIONS = 1 << 14  # that are looked at one by one
+MANY_POSITIONS = 1 << 14  # with at most so many positions, each one is checked
 
 
 class _Fault(Exception):
@@ -46,7 +46,7 @@ class _Fault(Exception):
 
 
 def verify(program: Program, blame: str = "") -> None:
-    """Raise VerifyError if `program` breaks a rule; `blame` names the stage that made it."""
+    """Raises VerifyError if `program` breaks a rule; `blame` names the stage that made the program."""
     program = in_full(program)
     written: set[Buffer] = {b for b, _ in program.constants} | set(program.inputs)
     written |= {n.result for n in program.numbers}
@@ -54,8 +54,8 @@ def verify(program: Program, blame: str = "") -> None:
     names: set[str] = set()
     pieces: dict[
         Buffer, set[Node]
-    ] = {}  # what kernels have stored of a buffer that nobody has read yet: the offsets
-    elements: dict[Buffer, int] = {}  # how many of each buffer kernels have stored
+    ] = {}  # offsets that kernels stored to a buffer since its last read
+    elements: dict[Buffer, int] = {}  # how many elements of each buffer kernels have stored
     for k, step in enumerate(program.steps):
         try:
             read, written_here = reads_of(step), writes_of(step)
@@ -72,7 +72,8 @@ def verify(program: Program, blame: str = "") -> None:
             for buffer in written_here:
                 again = buffer in written and buffer.kind is not Kind.INPUT
                 if again and buffer not in read_too:
-                    # Unless it is another part of what kernels have stored (of a concatenation), or a part of a whole anew.
+                    # Allowed: another part of a buffer that kernels store in parts (a concatenation), or new
+                    # values for a part of a buffer that is completely stored already.
                     before, now = pieces.get(buffer), stored.get(buffer, set())
                     is_other = bool(before and now and now.isdisjoint(before))
                     is_whole = elements.get(buffer, 0) >= _count(buffer)
@@ -114,7 +115,7 @@ def _kernels_of(step: Step) -> tuple[Kernel, ...]:
 
 
 def _offsets(kernels: Sequence[Kernel]) -> dict[Buffer, set[Node]]:
-    """Where kernels store to each buffer."""
+    """Returns the offsets at which kernels store to each buffer."""
     found: dict[Buffer, set[Node]] = {}
     for k in kernels:
         for s in k.stores:
@@ -204,7 +205,7 @@ def _check_store(s: Store) -> None:
 
 def _check_offset(buffer: Buffer, offset: Node) -> None:
     if buffer.kind in (Kind.INPUT, Kind.CONSTANT, Kind.EXTERN) or buffer.dtype is None:
-        return  # the memory around them may be part of the same tensor
+        return  # the memory around it may be part of the same tensor
     size = size_in_bytes(buffer) // buffer.dtype.bytes
     span = bounds(offset)
     if span is None or not _is_outside(span, size):
@@ -218,8 +219,9 @@ def _is_outside(span: Range | None, size: Int) -> bool:
 
 
 def _at_positions(offset: Node) -> Iterator[Node]:
-    """The offset at every position of its axes, for varying sizes in the captured call, as bounds of terms that go with each other are wider
-    than what these come to together; itself where there are too many."""
+    """Yields the offset at every position of its axes; symbolic sizes have the values of the captured call.
+    (Bounds of terms that depend on each other are wider than the values of the sum.)  Yields `offset` itself
+    if there are too many positions."""
     captured = CapturedSizes().node(offset)
     axes = sorted(captured.free, key=lambda a: a.name)
     extents = [a.extent for a in axes]
@@ -232,8 +234,9 @@ def _at_positions(offset: Node) -> Iterator[Node]:
 
 
 def _check_hazards(kernel: Kernel) -> None:
-    """No store reads what the kernel writes, but for the very element that it overwrites or, in elementwise kernels, that
-    another one updates.  Several may write to parts of a buffer."""
+    """Checks that no store reads what the kernel writes.  Exceptions: the very element that the store
+    overwrites, and in elementwise kernels an element that another store updates.  Several stores may write to
+    parts of a buffer."""
     if is_scatter(kernel):
         scatter, *flags = kernel.stores
         if reads_own(scatter) or any(bad_positions(f, scatter) is None for f in flags):
@@ -258,8 +261,8 @@ def _check_hazards(kernel: Kernel) -> None:
 
 
 def _never_meet(one: Node, other: Node) -> bool:
-    """Whether no position of either's loops gives both the same offset, for varying sizes in the captured call: of strides
-    nothing tells that rows do not overlap."""
+    """Whether the two offsets differ for all positions of their loops.  Symbolic sizes have the values of the
+    captured call: symbolic strides do not show that rows do not overlap."""
     first, second = affine(one), affine(other)
     if first is None or second is None:
         return False
@@ -276,7 +279,8 @@ def _never_meet(one: Node, other: Node) -> bool:
 
 
 def _is_sum(need: int, steps: Sequence[tuple[int, int]]) -> bool:
-    """Whether `need` is a sum of multiples of the steps, of each at most so many; the largest step first."""
+    """Whether `need` is a sum of multiples of the steps.  A step is (size, greatest factor); the largest
+    comes first."""
     if not steps:
         return need == 0
     (step, most), *rest = steps
@@ -315,7 +319,8 @@ def _check_node(n: Node) -> None:
 
 
 def _is_empty(a: Axis) -> bool:
-    """Sizes that vary may be 0, even all of them, as what the graph is checked for says."""
+    """Whether the extent is a number below 1.  Symbolic sizes may be 0, and the conditions of the graph may
+    even say that all of them are."""
     return isinstance(a.extent, int) and a.extent < 1
 
 

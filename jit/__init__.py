@@ -5,7 +5,7 @@
     @jit
     def f(x, y): ...
 
-Names are exported lazily: `import frameloom` stays cheap.
+Names are imported at their first use, so that `import frameloom` is fast.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The front door: `jit`, `explain`, `disable`, `graph_break`, `is_compiling`, `reset`, `stats`, `list_backends`."""
+"""The public API: `jit`, `explain`, `disable`, `graph_break`, `is_compiling`, `reset`, `stats`,
+`list_backends`."""
 
 from __future__ import annotations
 
@@ -58,27 +59,29 @@ def jit(
     backend: str | Backend | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Compile a function, method or `nn.Module` for the tensors it is called with.
+    """Compiles a function, method or `nn.Module` for the tensors it is called with.
 
-    The first call with new shapes, dtypes or values is captured and compiled; later ones run the result.  What cannot be
-    captured runs as plain Python in between.  A module is compiled in place and returned.
+    The first call with new shapes, dtypes or values is captured and compiled; later calls run the result.
+    Parts that cannot be captured run as plain Python in between.  A module is compiled in place and returned.
 
     fullgraph: raise FullGraphError instead of breaking the graph.
-    dynamic: None: a Python int or float, and a size of a tensor, that differs from what it was is left open in the next entry.
-        True: sizes are from the start.  False: each number and each shape has an entry of its own.  Advice about one
-        tensor: `frameloom.mark_dynamic`, `frameloom.mark_static`.  A list, tuple or dict is compiled for two lengths; calls
-        with a third one run as plain Python until it comes back or stays, so that one that grows with each call makes two
-        compiles (False: each length has an entry).  `FRAMELOOM_LOGS=recompiles` tells.
-    mode: None or "default"; for GPUs also "max-autotune-no-cudagraphs" (kernels are launched in the way that is fastest
-        when tried; found once per machine), "reduce-overhead" (calls replay a CUDA graph where that is safe), and
-        "max-autotune" (both).  On the CPU they change nothing.
+    dynamic: None: if a Python int or float, or a size of a tensor, has another value in a later call, it is
+        symbolic in the next entry.  True: sizes are symbolic from the start.  False: each number and each
+        shape has an entry of its own.  For one tensor, use `frameloom.mark_dynamic` and
+        `frameloom.mark_static`.  A list, tuple or dict is compiled for two lengths.  Calls with a third
+        length run as plain Python until this length comes again, so a list that grows with each call causes
+        two compiles (False: each length has an entry).  `FRAMELOOM_LOGS=recompiles` shows this.
+    mode: None or "default"; for GPUs also "max-autotune-no-cudagraphs" (times several launch configurations
+        of each kernel and uses the fastest; once per machine), "reduce-overhead" (calls replay a CUDA graph
+        where that is safe), and "max-autotune" (both).  On the CPU they change nothing.
     backend: None (ours), "eager" (run the captured graph as it is), or a function
         `(gm: torch.fx.GraphModule, example_inputs: list[Tensor]) -> callable`, called once per captured graph.
-    options: a dict; {"numerics": "eager"} (round where eager rounds) is the default.  {"freezing": True} takes parameters
-        and buffers of modules in evaluation (`module.eval()`) as constants where no gradient is recorded: what is computed
-        from them alone is computed once, batch norms become part of the convolutions before them (which rounds otherwise),
-        and the CPU's weights are packed.  A change of them that autograd counts (in place, by `load_state_dict`, by
-        another tensor) is noticed at the next call; writes through `p.data` or a NumPy array are not.
+    options: a dict; {"numerics": "eager"} (round where eager rounds) is the default.  {"freezing": True}
+        takes parameters and buffers of modules in evaluation mode (`module.eval()`) as constants if no
+        gradient is recorded: values that depend only on them are computed once, batch norms become part of
+        the convolutions before them (which rounds differently), and weights on the CPU are packed.  The next
+        call notices a change of them that autograd counts (in place, by `load_state_dict`, by another
+        tensor), but not a write through `p.data` or a NumPy array.
     Raises OptionError for anything else.
     """
     checked = check_options(fullgraph, dynamic, mode, backend, options)
@@ -98,7 +101,8 @@ def _jit(options: Options, fn: Any) -> Any:
         import torch
 
         call = _wrap(type(module)._call_impl, options)
-        # Who copies the module's dictionary copies the method that is bound to it: the copy runs as plain Python.
+        # A copy of the module's dictionary has a method that is bound to the original: the copy runs as plain
+        # Python.
         call.called_by = torch.nn.Module._wrapped_call_impl.__code__
         module._compiled_call_impl = types.MethodType(call, module)
         return module
@@ -122,7 +126,7 @@ def _wrap_callable(fn: Any, options: Options) -> Any:
         return type(fn)(_wrap_callable(fn.__func__, options))
     if isinstance(fn, functools.partial):
         made = functools.partial(_wrap_callable(fn.func, options))
-        # The dictionary itself: what is changed there counts for both.
+        # Both partials share the dictionary itself, so that they see the same changes.
         made.__setstate__((made.func, fn.args, fn.keywords, None))  # type: ignore[attr-defined]
         return made
     if isinstance(fn, type):
@@ -148,8 +152,8 @@ def _wrap(function: Any, options: Options) -> Any:
 
 
 def explain(fn: Callable[..., Any], **options: Any) -> Callable[..., Explanation]:
-    """`explain(fn)(*args)` compiles fn afresh, calls it once and returns an Explanation: graphs, breaks, guards, kernels with
-    their source.  `options` are those of `jit`."""
+    """`explain(fn)(*args)` compiles fn again, calls it once and returns an Explanation: graphs, breaks,
+    guards, kernels with their source.  `options` are those of `jit`."""
     checked = check_options(
         options.pop("fullgraph", False), options.pop("dynamic", None), options.pop("mode", None),
         options.pop("backend", None), options.pop("options", None),
@@ -174,8 +178,9 @@ def explain(fn: Callable[..., Any], **options: Any) -> Callable[..., Explanation
 
 
 class disable:
-    """Keep code out of compilation: `@disable` on a function (calling it breaks the graph, its body runs plainly), or
-    `with disable():` around calls (jitted functions run plainly inside, in this thread)."""
+    """Excludes code from compilation: `@disable` on a function (a call breaks the graph, and the body runs as
+    plain Python), or `with disable():` around calls (jitted functions run as plain Python inside, in this
+    thread)."""
 
     _previous: list[bool]
 
@@ -209,14 +214,14 @@ class disable:
 
 
 def graph_break(reason: str = "") -> None:
-    """End the current graph here.  Does nothing in plain Python."""
+    """Ends the current graph here.  Does nothing in plain Python."""
 
 
 def is_compiling() -> bool:
-    """True while the calling code is being captured (and in the compiled result), False in plain Python."""
+    """Whether the calling code is being captured or is compiled code; False in plain Python."""
     return False
 
 
 def list_backends() -> list[str]:
-    """Names that `jit(backend=...)` takes; a function is taken as well."""
+    """Returns the names that `jit(backend=...)` accepts; it also accepts a function."""
     return list(NAMED_BACKENDS)

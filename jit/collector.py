@@ -1,4 +1,4 @@
-"""The cyclic garbage collector, switched off for a while."""
+"""Switches the cyclic garbage collector off for a while."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_off() -> Iterator[None]:
-    """A compile makes many objects and no garbage worth finding; one full collection over PyTorch's objects costs 100 ms."""
+    """Switches the collector off: a compile makes many objects and little garbage, and one full collection
+    over PyTorch's objects costs 100 ms."""
     enabled = gc.isenabled()
     gc.disable()
     try:

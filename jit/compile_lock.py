@@ -1,4 +1,4 @@
-"""One thread compiles at a time."""
+"""The lock that lets only one thread compile at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def compile_lock() -> threading.RLock:
 
 
 def _new_lock() -> None:
-    """In a forked child: whoever held the lock is not here any more."""
+    """Replaces the lock in a forked child: the thread that held it does not exist there."""
     global _lock
     _lock = threading.RLock()
 
@@ -25,8 +25,8 @@ os.register_at_fork(after_in_child=_new_lock)
 
 @contextmanager
 def others_may_compile() -> Iterator[None]:
-    """What runs meanwhile does without the lock: a user's backend, which may wait for a thread that calls jitted functions, and compilers that are
-    other processes."""
+    """Releases the lock inside the `with` block.  Used around a user's backend, which may wait for a thread
+    that calls jitted functions, and around compilers that run as other processes."""
     lock = _lock
     lock.release()
     try:

@@ -1,7 +1,8 @@
-"""What happens when a jitted function meets a case it has no entry for: capture, compile, count, and fall back.
+"""Handles a call of a jitted function for which it has no entry: captures, compiles, counts, and falls back.
 
-One `Compiler` per jitted function: it is the function's `on_miss`.  Our own bugs end here: raised with `fullgraph=True` and
-FRAMELOOM_VERIFY=1, otherwise one warning, and the function runs plainly from then on.
+Each jitted function has one `Compiler`, its `on_miss`.  Our own bugs are caught here: with `fullgraph=True`
+or FRAMELOOM_VERIFY=1 they are raised, otherwise there is one warning, and the function runs as plain Python
+from then on.
 """
 
 from __future__ import annotations
@@ -35,28 +36,30 @@ from frameloom.runtime import _runtime
 
 compilers: weakref.WeakKeyDictionary[Any, Compiler] = weakref.WeakKeyDictionary()
 _counts = {"graphs": 0, "breaks": 0, "recompiles": 0, "plain": 0}
-PATIENCE = 60.0  # seconds to wait for another thread's compile; a backend may itself be waiting for this thread
-CHANGES = 4  # of frozen tensors, that make new entries; from then on they are not frozen
-REASONS = 10_000  # that an explanation keeps: under a mode, each call has one
-STACK = 100  # calls that the recursion limit must leave room for: with less, a capture is not even begun
+# Seconds to wait for another thread's compile; a backend may be waiting for this thread.
+PATIENCE = 60.0
+# Changes of frozen tensors, which each make new entries; after so many, tensors are no longer frozen.
+CHANGES = 4
+REASONS = 10_000  # most that an explanation keeps: under a mode, each call adds one
+STACK = 100  # nested calls that the recursion limit must leave room for, or no capture starts
 
 
 def unsupported_reason() -> str | None:
-    """Why this interpreter cannot be compiled for, or None."""
+    """Returns why this Python version is not supported, or None if it is."""
     return _capture.supported()
 
 
 def load_compiler() -> None:
-    """Import what a compile needs, so that the first call of a jitted function does not pay for it."""
+    """Imports what a compile needs, so that the first call of a jitted function is not delayed by it."""
     from frameloom.runtime.build.triton_compiler import prewarm
 
-    prewarm()  # first: it goes on beside what follows
+    prewarm()  # first: it runs in parallel with the imports below
     with collector_off():
         import frameloom.capture.driver.capture_call
         import frameloom.pipeline  # noqa: F401
         from frameloom.frames import watch_frames
 
-        # Not at the first call, where tensors may be of another kind: those of inference mode do not count writes.
+        # Not at the first call: it may be in inference mode, whose tensors do not count writes.
         with torch.inference_mode(False), torch._C._DisableTorchDispatch():
             _capture.calibrate()
         if config.frames:
@@ -64,14 +67,16 @@ def load_compiler() -> None:
 
 
 def stats() -> dict[str, int]:
-    """Counts since the last reset: graphs compiled, graph breaks, recompiles, cases left to plain Python, failures of Frameloom itself
-    that cost no more than a graph, and calls that were verified and that could not be, where there were any."""
+    """Returns counts since the last reset: compiled graphs, graph breaks, recompiles, cases left to plain
+    Python, and, if not 0, mistakes of Frameloom that were passed over, verified calls and calls that could
+    not be verified."""
     passed_over = failures()
     return {**_counts, **({"failures": passed_over} if passed_over else {}), **verified}
 
 
 def reset() -> None:
-    """Forget everything compiled and all counts; the next calls compile afresh.  The kernel cache on disk stays."""
+    """Forgets all compiled code and all counts; the next calls compile again.  The kernel cache on disk
+    stays."""
     from frameloom import frames
     from frameloom.capture.driver.capture_call import forget_all
 
@@ -88,7 +93,7 @@ def reset() -> None:
 
 
 def _entry_for(jitted: Any, slots: tuple[Any, ...]) -> Any:
-    """The entry that another thread made for this case in the meantime, or None."""
+    """Returns the entry that another thread made for this case in the meantime, or None."""
     for entry in reversed(jitted.entries):
         if entry.guards.explain_failure(slots, None, jitted.__wrapped__) is None:
             return entry
@@ -97,7 +102,8 @@ def _entry_for(jitted: Any, slots: tuple[Any, ...]) -> Any:
 
 @cache
 def _cached_cast() -> Any:
-    """PyTorch's function that makes and finds the casts that autocast keeps, None if it has none."""
+    """Returns the function that looks up or makes a cast in autocast's cache, or None if this PyTorch has
+    none."""
     found = _runtime.cached_cast(torch.zeros((), device="cpu"), 6, 0)
     return None if found is None else _runtime.cached_cast
 
@@ -109,13 +115,13 @@ class Compiler:
         self.options = options
         self._name = name
         self._stack = STACK
-        self._changes = 0  # of frozen tensors
+        self._changes = 0  # how often frozen tensors changed
         self.capture_session: Any = None  # see capture/driver/session.py
         self._explanation: Explanation | None = None
 
     @property
     def explanation(self) -> Explanation:
-        """What is compiled from the first look at this on; before it, nothing is kept."""
+        """The record of what is compiled.  It starts when this property is first read."""
         if self._explanation is None:
             self._explanation = Explanation(self._name)
         return self._explanation
@@ -126,7 +132,7 @@ class Compiler:
 
     @property
     def too_deep(self) -> bool:
-        """Whether the recursion limit leaves no room for a compile here."""
+        """Whether the recursion limit leaves too little room for a compile here."""
         return _capture.stack_room() < self._stack
 
     def __call__(self, jitted: Any, slots: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
@@ -154,8 +160,8 @@ class Compiler:
             _capture.hook_restore(suspended)
 
     def _drop_stale(self, jitted: Any) -> None:
-        """Entries whose frozen tensors were written to go, with the memory of what was made of these.  Tensors that are
-        written to again and again are not frozen any more."""
+        """Drops entries whose frozen tensors were written to, and so frees what was computed from these.
+        After `CHANGES` such drops, tensors are no longer frozen."""
         entries = jitted.entries
         good = [entry for entry in entries if not entry.guards.is_stale()]
         if len(good) == len(entries):
@@ -198,7 +204,7 @@ class Compiler:
         except FrameloomError:
             raise
         except RecursionError:
-            # Only a call from less deep is worth another try.
+            # Try again only when a call has more room on the stack.
             room, limit = _capture.stack_room(), sys.getrecursionlimit()
             self._stack = max(self._stack, room + 1)
             if 2 * room > limit:
@@ -233,7 +239,8 @@ class Compiler:
         return outcome
 
     def _retreat(self, name: str, error: Exception) -> bool:
-        """Whether to try again with an entry for each shape."""
+        """Gives up symbolic sizes; returns whether that changes something, so that the compile should be
+        tried again."""
         session = self.capture_session
         if session is None or not session.dynamic_policy.give_up_sizes():
             return False
@@ -253,10 +260,10 @@ class Compiler:
         self.add_plain(reason)
         jitted.enabled = False
 
-    # ---- what capture calls back
+    # ---- called by the capture
 
     def compile_graph(self, captured: Any, trail: Trail) -> Any:
-        """Compile one captured graph; returns a function of its inputs."""
+        """Compiles one captured graph; returns a function of its inputs."""
         from frameloom.pipeline import compile_graph
 
         with others_may_compile() if callable(self.options.backend) else nullcontext():
@@ -267,13 +274,13 @@ class Compiler:
         return compiled
 
     def compile_part(self, captured: Any, trail: Trail) -> Any:
-        """Compile what a graph calls."""
+        """Compiles a graph that another graph calls."""
         from frameloom.pipeline import compile_graph
 
         return compile_graph(captured, self.options, trail)[0]
 
     def add_break(self, report: BreakReport) -> None:
-        """A graph break was compiled in; under fullgraph=True it is an error."""
+        """Records a graph break; under fullgraph=True it is an error."""
         if self.options.fullgraph:
             raise FullGraphError(report.text)
         _counts["breaks"] += 1
@@ -282,7 +289,7 @@ class Compiler:
         log("breaks", report.text)
 
     def add_plain(self, reason: str) -> None:
-        """A case is left to plain Python."""
+        """Records that a case is left to plain Python."""
         _counts["plain"] += 1
         if "gradient" in reason:
             notice(
@@ -294,7 +301,7 @@ class Compiler:
         log("breaks", f"plain: {reason}")
 
     def add_guards(self, guards: Any) -> None:
-        """The guards of a new entry."""
+        """Records the guards of a new entry."""
         if self._explanation is not None:
             self._explanation.guards.extend(guards.texts())
         if "guards" in config.logs:
@@ -304,7 +311,7 @@ class Compiler:
 
     def _why_missed(self, jitted: Any, slots: tuple[Any, ...]) -> str:
         entries = jitted.entries
-        # What serves most shapes, or else the newest.
+        # An entry with symbolic sizes, or else the newest.
         several = (e for e in entries if e.varies and e.kind != "plain")
         guards = next(several, entries[-1]).guards
         return guards.explain_failure(slots, None, jitted.__wrapped__) or "guards pass now"

@@ -67,39 +67,36 @@ def _cache_dir() -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
         return Path(base).expanduser() / "frameloom"
-    except RuntimeError:  # nobody knows of a home
+    except RuntimeError:  # there is no home directory
         return Path(tempfile.gettempdir()) / f"frameloom-{os.getuid()}"
 
 
 @dataclass(frozen=True)
 class Config:
-    """Every process-wide setting.  Environment variable, meaning and default stand beside each field."""
+    """All process-wide settings.  Each field has its environment variable, meaning and default beside it."""
 
     disable: bool = False  # FRAMELOOM_DISABLE: `@jit` does nothing
     logs: frozenset[str] = frozenset()  # FRAMELOOM_LOGS: topics to print, comma-separated, or `all`
     debug: bool = False  # FRAMELOOM_DEBUG: one folder of dumps per compile
     debug_dir: Path = Path("frameloom_debug")  # FRAMELOOM_DEBUG_DIR: where those folders go
-    # FRAMELOOM_VERIFY: 1 checks the IR after every stage and compares first calls with its interpreter; `structure` does the
-    # former alone.  With both our own bugs raise.
+    # FRAMELOOM_VERIFY: 1 checks the IR after every stage and compares first calls with its interpreter;
+    # `structure` only checks the IR.  With both, our own bugs raise.
     verify: str = ""
-    fuel: int | None = None  # FRAMELOOM_FUEL: stop rewriting after so many steps
+    fuel: int | None = None  # FRAMELOOM_FUEL: stop rewriting after this number of steps
     cache: bool = True  # FRAMELOOM_CACHE: 0 keeps nothing on disk
     cache_dir: Path = Path("~/.cache/frameloom")  # FRAMELOOM_CACHE_DIR
-    cache_bytes: int = 2 << 30  # FRAMELOOM_CACHE_BYTES: least recently used entries go beyond this
-    cxx: str | None = (
-        None  # CXX: the C++ compiler, and flags of one's own; default is the first of g++, c++, clang++ on PATH
-    )
-    gradients: bool = (
-        True  # FRAMELOOM_GRADIENTS: 0 leaves calls that need gradients to plain Python
-    )
-    frames: bool = (
-        True  # FRAMELOOM_FRAMES: 0 leaves what only uncaptured Python calls to plain Python
-    )
-    background: bool = True  # FRAMELOOM_BACKGROUND: 0 builds nothing beside the program
-    compile_seconds: int = 180  # FRAMELOOM_COMPILE_SECONDS: a compiler that takes longer is ended
-    entries: int = (
-        16  # FRAMELOOM_ENTRIES: compiled entries per jitted object before new cases run plainly
-    )
+    # FRAMELOOM_CACHE_BYTES: above it, least recently used entries are removed
+    cache_bytes: int = 2 << 30
+    # CXX: the C++ compiler, and flags; default is the first of g++, c++, clang++ on PATH
+    cxx: str | None = None
+    # FRAMELOOM_GRADIENTS: 0 leaves calls that need gradients to plain Python
+    gradients: bool = True
+    # FRAMELOOM_FRAMES: 0 leaves functions that only uncaptured Python calls to plain Python
+    frames: bool = True
+    background: bool = True  # FRAMELOOM_BACKGROUND: 0 builds nothing in a background thread
+    compile_seconds: int = 180  # FRAMELOOM_COMPILE_SECONDS: a compiler that takes longer is killed
+    # FRAMELOOM_ENTRIES: compiled entries per jitted object; beyond this limit, new cases run as plain Python
+    entries: int = 16
 
     @staticmethod
     def from_environment() -> Config:

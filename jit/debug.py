@@ -1,6 +1,7 @@
-"""Seeing inside: log lines (FRAMELOOM_LOGS), dump folders (FRAMELOOM_DEBUG=1), timings of the stages.
+"""Debug output: log lines (FRAMELOOM_LOGS), dump folders (FRAMELOOM_DEBUG=1), timings of the stages.
 
-Stages of the compiler do not log; `jit/pipeline.py` calls these around them.  Imports only the settings.
+Stages of the compiler do not log; `jit/pipeline.py` calls these functions around them.  Imports only the
+settings.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter  # the program may replace them in their module
+from time import perf_counter  # by name: the program may replace the functions of `time`
 
 from frameloom.config import config
 
@@ -22,14 +23,15 @@ _noticed: set[str] = set()
 
 
 def log(topic: str, text: str) -> None:
-    """Print `text` to stderr, each line marked with the topic, if FRAMELOOM_LOGS names it."""
+    """Prints `text` to stderr, each line marked with the topic, if FRAMELOOM_LOGS names it."""
     if topic in config.logs:
         print("\n".join(f"[{topic}] {line}" for line in text.splitlines()), file=sys.stderr)
 
 
 def notice(key: str, text: str, about: object = None) -> None:
-    """Tell the user something once per process and key, as a warning; once for the object that it is `about`, which may be told by its id.  Where
-    warnings are errors it is printed: the call itself is fine."""
+    """Warns the user once per process and `key`.  With `about`, the key is forgotten when that object is
+    freed: a key may contain its id.  If warnings are errors, the text is printed instead, because the call
+    itself is fine."""
     if key not in _noticed:
         _noticed.add(key)
         if about is not None:
@@ -41,7 +43,7 @@ def notice(key: str, text: str, about: object = None) -> None:
 
 
 def _level_of_user() -> int:
-    """The stack level, counted from `notice`, of the first caller that is not ours."""
+    """Returns the stack level, counted from `notice`, of the first caller that is not ours."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "frameloom":
         level, frame = level + 1, frame.f_back
@@ -53,7 +55,8 @@ def forget_notices() -> None:
 
 
 def show_source(name: str, text: str) -> str:
-    """Register generated Python so that tracebacks and debuggers show it; returns the file name to compile it under."""
+    """Registers generated Python, so that tracebacks and debuggers show it; returns the file name to compile
+    it under."""
     filename = f"<frameloom {name}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     return filename
@@ -61,9 +64,9 @@ def show_source(name: str, text: str) -> str:
 
 @dataclass
 class Trail:
-    """What one compile leaves behind: seconds per stage and, with FRAMELOOM_DEBUG=1, a folder of dumps.
+    """The debug output of one compile: seconds per stage and, with FRAMELOOM_DEBUG=1, a folder of dumps.
 
-    A stage's seconds are its own: those of the stages inside it do not count twice."""
+    The seconds of a stage exclude those of the stages inside it."""
 
     name: str
     seconds: dict[str, float] = field(default_factory=dict)
@@ -71,7 +74,7 @@ class Trail:
     _inside: float = 0.0  # seconds of the stages that ended inside the current one
 
     def dump(self, file: str, text: str) -> None:
-        """Write one file of the dump folder; a disk that refuses costs the dump, not the program."""
+        """Writes one file of the dump folder.  An error of the disk becomes a warning."""
         if not config.debug:
             return
         try:

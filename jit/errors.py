@@ -1,8 +1,8 @@
-"""What can go wrong, as types.  Three failures of capture are told apart and nothing else is caught:
+"""The exception types.  There are three kinds of failures of a capture, and no others are caught:
 
-    Break   the graph ends here; this piece runs as plain Python, capture goes on behind it
-    Skip    this frame is left to CPython altogether
-    others  our own bug: raised in tests and under `fullgraph=True`, else run plainly with one warning
+    Break   the graph ends here; this instruction runs as plain Python, and capture continues behind it
+    Skip    CPython runs the whole frame
+    others  our own bug: raised in tests and under `fullgraph=True`, else plain Python runs, with one warning
 
 Only the settings are imported.  The catalogue of break kinds is in `capture/interpreter/break_catalogue.py`.
 """
@@ -20,7 +20,7 @@ class FrameloomError(Exception):
 
 
 class OptionError(FrameloomError, TypeError, ValueError):
-    """A wrong option was given to `jit`; the message says which and what is possible."""
+    """A wrong option was given to `jit`; the message names it and the accepted values."""
 
 
 class FullGraphError(FrameloomError, RuntimeError):
@@ -32,26 +32,29 @@ class BackendError(FrameloomError, RuntimeError):
 
 
 class BuildError(FrameloomError, RuntimeError):
-    """A generated kernel could not be built (no compiler, full disk, compiler error); carries the compiler's output."""
+    """A generated kernel could not be built (no compiler, full disk, compiler error); contains the compiler's
+    output."""
 
 
 class KernelError(BuildError):
-    """A compiler (C++ or Triton) refused generated code: a bug in Frameloom, or a compiler that lacks what the code needs."""
+    """A compiler (C++ or Triton) rejected generated code: a bug in Frameloom, or a compiler without a needed
+    feature."""
 
 
 class VerifyError(FrameloomError, AssertionError):
-    """A stage produced IR that breaks the IR's rules, or compiled code does not compute what the loop IR's interpreter does: a bug in Frameloom."""
+    """A bug in Frameloom: a stage produced invalid IR, or compiled code and the loop IR's interpreter
+    disagree."""
 
 
 def first_line(error: BaseException) -> str:
-    """Of what it says; it may say nothing."""
+    """Returns the first line of the message, which may be empty."""
     return str(error).partition("\n")[0]
 
 
 @dataclass(frozen=True)
 class Where:
-    """A place in the user's program: file, 1-based line, 0-based column range (None when unknown), function name; `inside` names the
-    place in a library that was reached from there."""
+    """A place in the user's program: file, 1-based line, 0-based column range (None when unknown), function
+    name.  `inside` names the place in a library that was reached from there."""
 
     file: str
     line: int
@@ -68,7 +71,7 @@ class Where:
 class Break(Exception):
     """The graph ends at the current instruction.
 
-    `kind` is an id of the break catalogue, `detail` says what was met (one line, e.g. "print(...)").
+    `kind` is an id of the break catalogue; `detail` names the cause (one line, e.g. "print(...)").
     """
 
     def __init__(self, kind: str, detail: str = "") -> None:
@@ -85,14 +88,15 @@ class Skip(Exception):
         self.reason = reason
 
 
-# Errors that a mistake in our own code has: raised by an instruction of ours itself, not by what it calls or raises on purpose.
+# Exceptions of mistakes in our own code: an instruction of ours raises them itself, and neither a function
+# that it calls nor a `raise` statement does.
 MISTAKES = (AttributeError, NameError, KeyError, TypeError, ValueError)
 _failures = {"failures": 0}
 
 
 def let_mistakes_through(error: BaseException) -> None:
-    """Called where an exception is taken for what the program or PyTorch has to say.  One that our own code has raised by mistake is none:
-    it is raised again under FRAMELOOM_VERIFY=1, and counted otherwise."""
+    """Called where an exception counts as one of the program or of PyTorch.  If it is a mistake in our own
+    code instead, this raises it again under FRAMELOOM_VERIFY=1, and counts it otherwise."""
     if not is_mistake(error):
         return
     if config.verify:
@@ -119,7 +123,7 @@ def is_mistake(error: BaseException) -> bool:
 
 
 def failures() -> int:
-    """How many mistakes of our own were passed over."""
+    """Returns how many mistakes in our own code were counted instead of raised."""
     return _failures["failures"]
 
 

@@ -1,9 +1,10 @@
-"""Functions that only uncaptured Python of a jitted function reaches: callbacks of C functions, what a library calls, what lies inside an
-instruction that could not be captured.
+"""Compiles functions that only uncaptured Python of a jitted function calls: callbacks of C functions,
+functions that a library calls, and those that an instruction which cannot be captured calls.
 
-While such Python runs, the frame hook asks `on_frame` about each function it meets.  Those that work with tensors are captured and compiled like
-jitted functions, with the options of the jitted function that reached them; their entries are kept with their code.  They are used under a jitted
-function only: elsewhere the same function runs as it is.
+While such Python runs, the frame hook calls `on_frame` for each function.  Functions that work with tensors
+are captured and compiled like jitted functions, with the options of the jitted function that called them.
+Their entries are kept with their code objects.  They are used only under a jitted function: elsewhere the
+same function runs as plain Python.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from frameloom.capture.resume.resume_function import is_made
 from frameloom.compiler import Compiler
 from frameloom.debug import Trail
 
-MAX_ENTRIES = 8  # of one function
-BEFORE_AN_OP = 4  # frames of PyTorch, at most
-LOOKED_AT = 8  # items of an argument that is a container
+MAX_ENTRIES = 8  # per function
+BEFORE_AN_OP = 4  # most frames of PyTorch between an operator and its Python function
+LOOKED_AT = 8  # items of a container that are searched for tensors
 
 
 class FrameCompiler(Compiler):
-    """Of one code object; it is also what `capture_call` takes for the jitted function."""
+    """The compiler of one code object."""
 
     def __init__(self, function: FunctionType, owner: Compiler) -> None:
         super().__init__(function.__qualname__, replace(owner.options, fullgraph=False))
@@ -42,7 +43,8 @@ class FrameCompiler(Compiler):
         session_of(self).per_code = True
 
     def entry(self, function: FunctionType, slots: tuple[Any, ...]) -> Any:
-        """The entry for this call, None if the code is better left alone, False if this call is."""
+        """Returns the entry for this call; None: leave the code alone from now on; False: leave this call
+        alone."""
         if len(self.entries) >= MAX_ENTRIES:
             return None
         graphs = self.graphs
@@ -50,12 +52,12 @@ class FrameCompiler(Compiler):
         if entry is None and self.too_deep:
             return False
         plain = entry is not None and entry.kind == "plain"
-        if plain and ("gradient" in entry.target or entry.varies):  # other calls are worth it
+        if plain and ("gradient" in entry.target or entry.varies):  # other calls may be compiled
             return entry
         return entry if self.graphs > graphs else None
 
     def add_plain(self, reason: str) -> None:
-        """Nothing to tell: nobody asked for this function to be compiled."""
+        """Reports nothing: the user did not ask to compile this function."""
 
     def compile_graph(self, captured: Any, trail: Trail) -> Any:
         self.graphs += 1
@@ -63,7 +65,7 @@ class FrameCompiler(Compiler):
 
 
 class Target:
-    """A function in the place of a jitted one."""
+    """Stands for the jitted function in `capture_call`."""
 
     def __init__(self, function: FunctionType, compiler: FrameCompiler) -> None:
         self.__wrapped__ = function
@@ -82,7 +84,8 @@ _compilers: dict[int, tuple[weakref.ref[CodeType], FrameCompiler]] = {}
 
 
 def on_frame(function: FunctionType, slots: tuple[Any, ...]) -> Any | bool | None:
-    """An entry for the frame; None: leave its code alone; True: and all that it calls; False: leave this one alone."""
+    """Returns an entry for the frame.  None: leave its code alone from now on; True: also all that it calls;
+    False: leave this call alone."""
     if builtins_are_replaced():
         return False
     owner = _capture.hook_owner()
@@ -112,8 +115,8 @@ def is_worth_it(function: FunctionType, slots: tuple[Any, ...]) -> bool:
 
 
 def implements_an_op() -> bool:
-    """Whether the frame is that of the program's function for an operator of its own (`torch.library.custom_op`), which is one to us, too.
-    There are a few frames of PyTorch between the operator and the function."""
+    """Whether the frame implements a custom operator of the program (`torch.library.custom_op`), which the
+    graph contains as one op.  There are a few frames of PyTorch between the operator and the function."""
     frame: FrameType | None = sys._getframe(2)
     for _ in range(BEFORE_AN_OP):
         if frame is None:
@@ -125,7 +128,8 @@ def implements_an_op() -> bool:
 
 
 def has_tensors(value: Any) -> bool:
-    """Told by types and by what the containers of C hold: `isinstance` and methods may run code of the program."""
+    """Whether the value is, or contains, a tensor or module.  Looks at types and reads containers with the
+    methods of the built-in types: `isinstance` and overridden methods may run code of the program."""
     cls = type(value)
     items: Iterable[Any] = (value,)
     if issubclass(cls, tuple | list):
@@ -141,13 +145,13 @@ def _compiler_of(function: FunctionType, owner: Compiler) -> FrameCompiler:
     if found is not None and found[0]() is code:
         return found[1]
     compiler, key = FrameCompiler(function, owner), id(code)
-    forget = _compilers.pop  # which outlives this module's names when Python ends
+    forget = _compilers.pop  # bound now: when Python exits, the names of this module go first
     _compilers[key] = (weakref.ref(code, lambda _: forget(key, None)), compiler)
     return compiler
 
 
 def forget() -> None:
-    """Drop what was compiled for frames."""
+    """Drops what was compiled for frames."""
     for reference, _ in list(_compilers.values()):
         if (code := reference()) is not None:
             _capture.forget_code(code)

@@ -1,4 +1,4 @@
-"""Options of one `jit` call: checked here, with errors that say what is possible."""
+"""Options of one `jit` call.  Checks them, with errors that list the accepted values."""
 
 from __future__ import annotations
 
@@ -23,15 +23,18 @@ class Options:
     fullgraph: bool = False
     backend: str | Backend | None = None
     mode: str = "default"
-    freezing: bool = False  # parameters and buffers in evaluation are constants (capture/graph_passes/freezing.py)
-    # None: sizes and numbers that differ at a later call vary from then on; True: all sizes do from the start; False: none
+    # Whether parameters and buffers in evaluation mode are constants (capture/graph_passes/freezing.py).
+    freezing: bool = False
+    # None: sizes and numbers that differ in a later call are symbolic from then on; True: all sizes are
+    # symbolic from the start; False: none.
     dynamic: bool | None = None
-    # For what is saved between forward and backward pass: bytes, or a share of what would be saved (capture/autograd/partition.py).
+    # Limit for saved tensors: bytes, or a share of what would be saved without it
+    # (capture/autograd/partition.py).
     memory_budget: int | float | None = None
 
     @property
     def tune(self) -> bool:
-        """Whether GPU kernels are launched in the way that was fastest when tried."""
+        """Whether several launch configurations of each GPU kernel are timed."""
         return self.mode.startswith("max-autotune")
 
     @property
@@ -43,7 +46,7 @@ class Options:
 def check_options(
     fullgraph: object, dynamic: object, mode: object, backend: object, options: object
 ) -> Options:
-    """Raises OptionError for anything that is wrong or not there yet."""
+    """Returns the checked options; raises OptionError for anything wrong."""
     if not isinstance(fullgraph, bool):
         raise OptionError(f"fullgraph={fullgraph!r}: expected True or False")
     if dynamic not in (None, False, True):

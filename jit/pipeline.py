@@ -1,8 +1,8 @@
-"""The way of a compile: every stage a function, listed here once, in order.
+"""The compile pipeline: the order of its stages, each of which is a function.
 
     captured graph -> recognise -> lower -> fuse -> launches -> plan memory -> generate -> build -> plan
 
-`_written` and `_assembled` time, dump and verify around every stage; the stages themselves do none of that.
+`_written` and `_assembled` time, dump and verify each stage; the stages themselves do none of this.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from frameloom.report import GraphReport, KernelReport
 from frameloom.runnable import runnable
 
 Compiled = Callable[..., Any]
-MUCH = 16  # kernels that are waited for, for which other work is brought forward
+MUCH = 16  # from so many unfinished kernels on, the backward graph is generated while they compile
 
 
 def _lower(captured: CapturedGraph) -> Program:
@@ -79,25 +79,25 @@ PROGRAM_STAGES: tuple[tuple[str, Callable[[Any], Program], str], ...] = (
 def compile_graph(
     captured: CapturedGraph, options: Options, trail: Trail
 ) -> tuple[Compiled, GraphReport]:
-    """A function from the graph's inputs to the tuple of its outputs, and the report on how it was made."""
+    """Returns a function from the graph's inputs to the tuple of its outputs, and a report on the compile."""
     if captured.backward is None:
         return _compile_one(captured, options, trail)
-    # What is only saved between the passes lies in memory as suits our own kernels.
+    # Tensors that are only saved for the backward pass may have any layout that suits our own kernels.
     n_results = captured.backward.n_results
     graph = captured.graph
-    if captured.backward.view_results:  # beside which others would be views, too
+    if captured.backward.view_results:  # returned beside these, other results would be views, too
         graph = _without_view_results(graph, captured.backward)
     alone = replace(captured, graph=graph, backward=None, visible=n_results)
     half = _BackwardHalf(captured, captured.backward, options, Trail(f"{trail.name} backward"))
     forward, report = _compile_one(alone, options, trail, half.prepare)
     half.laid = _laid(report, captured.backward)
-    half.report = weakref.ref(report)  # nobody may want to know
+    half.report = weakref.ref(report)  # kept alive only by those who read it
     captured = half.captured = replace(without_examples(captured), inputs=())
     return Gradients(forward, half.compile, captured), report
 
 
 def _without_view_results(graph: torch.fx.Graph, how: Backward) -> torch.fx.Graph:
-    """The forward graph that returns an input in place of these, which nobody looks at."""
+    """Returns the forward graph with an input, which is not read, in place of each view result."""
     made = torch.fx.Graph()
     returned: Any = made.graph_copy(graph, {})
     unread = made.find_nodes(op="placeholder")[how.inputs[0]]
@@ -106,8 +106,9 @@ def _without_view_results(graph: torch.fx.Graph, how: Backward) -> torch.fx.Grap
 
 
 class _BackwardHalf:
-    """Compiles the backward graph when the first backward pass comes.  Where many kernels of the forward graph are still being compiled
-    when there is nothing else to do, its texts are written then."""
+    """Compiles the backward graph at the first backward pass.  If many kernels of the forward graph are still
+    being compiled when the rest is done, the source texts of the backward graph are generated in the
+    meantime."""
 
     def __init__(
         self, captured: CapturedGraph, how: Backward, options: Options, trail: Trail
@@ -179,19 +180,20 @@ def _strides(value: Any) -> tuple[Int, ...] | None:
 
 
 def _lay(graph: torch.fx.Graph, strides: Sequence[tuple[Int, ...] | None]) -> None:
-    """Notes at the inputs how they really lie in memory."""
+    """Notes the real strides of the inputs at their nodes, if they differ from the recorded ones."""
     for node, own in zip(graph.find_nodes(op="placeholder"), strides, strict=True):
         if own is not None and not all(map(same, own, node.meta["val"].stride())):
             node.meta[LAID] = own
 
 
 def _key(graph: torch.fx.Graph, strides: Sequence[tuple[Int, ...] | None]) -> Hashable:
-    """Equal for equal parts of one backward graph."""
+    """Returns a key that is equal for equal parts of one backward graph."""
     return tuple(node.name for node in graph.nodes), tuple(strides)
 
 
 def _laid(report: GraphReport, how: Backward) -> dict[int, tuple[Int, ...]]:
-    """The strides of what the forward graph makes to be saved, by its place in what the backward graph is given."""
+    """Returns the strides of the results that the forward graph saves, by their position among the inputs of
+    the backward graph."""
     if report.fused is None or not how.sizes:
         return {}
     outputs = [report.fused.outputs[k] for k in how.saved_outputs]
@@ -206,7 +208,8 @@ def _compile_one(
     meanwhile: Callable[[Written], object] | None = None,
     written: Written | None = None,
 ) -> tuple[Compiled, GraphReport]:
-    """`meanwhile`: what to do where much is to be waited for.  `written`: the texts, where they are there already."""
+    """Compiles one graph.  `meanwhile` is called if many kernels are still being compiled.  `written`: the
+    generated texts, if they exist already."""
     if config.debug or "graph" in config.logs:
         readable = _readable(captured)
         trail.dump("graph_readable.py", readable)
@@ -214,7 +217,7 @@ def _compile_one(
     if config.debug and not calls_in(captured.graph):
         trail.dump("graph_runnable.py", runnable(captured))
     if options.backend == "eager":
-        # Its `forward`, past the hooks that a program may set for all modules.
+        # Its `forward`, to skip the hooks that a program may set for all modules.
         made = _left_alone(captured.gm.forward, captured)
         made = restarting(made) if captured.restarts else made
         return made, GraphReport(without_examples(captured))
@@ -229,7 +232,7 @@ def _compile_one(
         try:
             meanwhile(written)
         except Exception:
-            # What cannot be done now is tried again, and told, when it has to be.
+            # It is tried again, and the error reported, at the first backward pass.
             if config.verify:
                 raise
         except BaseException:
@@ -246,14 +249,14 @@ def _compile_steady(captured: CapturedGraph, options: Options, trail: Trail) -> 
 
 @contextmanager
 def _without_modes() -> Iterator[None]:
-    """Constants are computed here, on the CPU, whatever default device the program has set."""
+    """Constants are computed on the CPU, regardless of the default device that the program has set."""
     with torch._C.DisableTorchFunction():
         yield
 
 
 @dataclass(frozen=True)
 class Written:
-    """What is made of a graph before its kernels are compiled."""
+    """A graph after code generation, before its kernels are compiled."""
 
     programs: Sequence[Program]  # after each stage
     memory: MemoryPlan
@@ -267,7 +270,8 @@ def _written(
     trail: Trail,
     between: Callable[..., object] | None = None,
 ) -> Written:
-    """`between`: called again and again; without it, what is written begins to be compiled."""
+    """Lowers, optimizes and generates.  `between` is called after each step; without it, generated kernels
+    for a GPU start to compile at once."""
     program: Any = captured
     programs = []
     for name, stage, file in PROGRAM_STAGES:
@@ -320,7 +324,7 @@ def _assembled(
             plan = counting(plan, captured.versions, captured.recorded_views)
         plan = as_created(plan, captured.creation)
     if config.verify == "all" and while_building is nullcontext:
-        from frameloom.backend.checked import checked  # start-up time: nobody but this wants it
+        from frameloom.backend.checked import checked  # imported here to keep start-up short
 
         plan = checked(plan, written.programs[0], captured, trail.name)
     origins = {k.name: k.origin for k in kernels}
@@ -354,17 +358,18 @@ def _call_backend(captured: CapturedGraph, options: Options) -> Compiled:
 
 
 def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
-    """What a backend runs is no code of the program: the frame hook would compile it for that backend, over and over.  Histories
-    are made around it, as around our own plans: a graph writes to parameters, too."""
-    views_behind = captured.visible is not None  # the forward half, of which a node is made
-    # Not the capture itself is kept, which has the tensors of the first call.
+    """Wraps a backend's function so that it runs without frame hook and without autograd.  The code of a
+    backend is not code of the program: the frame hook would compile it for that backend again and again.
+    Autograd's histories are made outside of it, as with our own plans: a graph writes to parameters, too."""
+    views_behind = captured.visible is not None  # a forward graph, which becomes an autograd node
+    # The closure below does not keep `captured`, which has the tensors of the first call.
     compiled = counting(compiled, captured.versions, captured.recorded_views)
     views, recorded = captured.views, captured.recorded_views
 
     def run(*inputs: Any) -> Any:
         suspended = _capture.hook_suspend()
         try:
-            # Casts are recorded where the program's settings ask for them.
+            # The graph contains the casts that the program's settings require.
             with torch.no_grad(), without_autocast():
                 made = compiled(*inputs)
         finally:

@@ -1,4 +1,4 @@
-"""What a compile was about, as data: `explain` returns it, tests read it, `stats` counts it."""
+"""Reports of compiles, as data: `explain` returns them, tests read them, `stats` counts them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any
 
 from frameloom.errors import Where
 
-# Calls of plans that FRAMELOOM_VERIFY=1 has compared with the loop IR's interpreter, and that it could not.
+# Counts the calls of plans that FRAMELOOM_VERIFY=1 compared with the loop IR's interpreter, and those it
+# could not compare.
 verified: Counter[str] = Counter()
 
 
 @dataclass(frozen=True)
 class KernelReport:
-    """One generated kernel: name, C++ or Triton text, the graph nodes and user lines it came from."""
+    """One generated kernel: name, C++ or Triton text, the graph nodes and user lines that it computes."""
 
     name: str
     source: str
@@ -25,15 +26,16 @@ class KernelReport:
 
 @dataclass(frozen=True)
 class GraphReport:
-    """One captured graph and what became of it."""
+    """One captured graph and what it was compiled to."""
 
-    captured: Any  # capture.graph.CapturedGraph
+    captured: Any  # capture.recording.captured_graph.CapturedGraph
     kernels: tuple[KernelReport, ...] = ()
     library_calls: tuple[str, ...] = ()
     lowered: Any = None  # ir.program.Program before fusion, and after
     fused: Any = None
     seconds: dict[str, float] = field(default_factory=dict)
-    # What backward passes run: compiled when the first one comes, once for every set of outputs that get a gradient.
+    # The backward graphs: compiled at the first backward pass, one for each set of outputs that get a
+    # gradient.
     backward: list[GraphReport] = field(default_factory=list)
 
     @property
@@ -43,7 +45,7 @@ class GraphReport:
 
     @property
     def n_ops(self) -> int:
-        """ATen ops, views not counted."""
+        """The number of ATen ops without views."""
         return int(self.captured.n_ops)
 
     @property
@@ -64,7 +66,7 @@ def _show(program: Any) -> str:
 
 
 def bytecode_text(entry: Any) -> str:
-    """What an entry runs, as text: the disassembled new code, or in a word that there is none."""
+    """Returns what an entry runs, as text: the disassembled new code, or a note that there is none."""
     if entry.kind != "code":
         return {
             "direct": "no bytecode: the call runs the plan and builds its result in C",
@@ -86,7 +88,7 @@ class BreakReport:
 
 @dataclass
 class Explanation:
-    """What calls of one jitted function captured.  `result` is the value the explained call returned."""
+    """What calls of one jitted function captured.  `result` is the value that the explained call returned."""
 
     name: str
     graphs: list[GraphReport] = field(default_factory=list)
@@ -98,7 +100,7 @@ class Explanation:
 
     @property
     def kernels(self) -> list[KernelReport]:
-        """Of all graphs, and of the backward passes that came so far."""
+        """The kernels of all graphs, and of the backward graphs that are compiled so far."""
         return [k for g in self.graphs for part in (g, *g.backward) for k in part.kernels]
 
     @property

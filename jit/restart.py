@@ -1,6 +1,8 @@
-"""Calls that fail before they have changed anything: they start anew as plain Python, which does in order what the program does before it raises.
+"""Restarts calls as plain Python if they fail before they change anything.  Plain Python then does what the
+program does before it raises, in order.
 
-In: the steps of a plan, in order.  Out: how many of the first may fail so, and whether the CPU's generator has to be put back.
+In: the steps of a plan, in order.  Out: how many of the first steps may fail so, and whether the state of the
+CPU's random generator has to be restored.
 """
 
 from __future__ import annotations
@@ -18,14 +20,14 @@ from frameloom.ir.program import Check, Step
 
 
 class Restart:
-    """`allowed`: whether all that the steps change but inputs is the state of that generator."""
+    """`allowed`: whether the steps change nothing but inputs and the state of that generator."""
 
     def __init__(self, allowed: bool) -> None:
         self.allowed = allowed
         self.draws: int | None = None  # the first step that draws
-        self.writes: int | None = None  # the first that writes to an input
-        self.remembers = False
-        self.is_too_late = False  # whether what is assumed of data is looked at behind a write
+        self.writes: int | None = None  # the first step that writes to an input
+        self.remembers = False  # whether the state of the generator has to be restored
+        self.is_too_late = False  # whether an assumption on data is checked after a write
 
     def look_at(self, step: Step, number: int) -> None:
         if self.writes is None and writes_input(step):
@@ -40,7 +42,7 @@ class Restart:
             self.is_too_late = True
 
     def steps(self, count: int) -> int:
-        """How many of the first of `count` steps."""
+        """Returns how many of the first of `count` steps may fail before the call has changed anything."""
         ends = [count, count if self.writes is None else self.writes]
         if self.draws is not None and not self.remembers:
             ends.append(self.draws)
@@ -48,7 +50,7 @@ class Restart:
 
 
 def bail_out(error: Exception, generator: Any) -> None:
-    """A call has failed before it has changed anything."""
+    """Makes the caller run as plain Python: a step failed with `error` before the call changed anything."""
     if generator is not None:
         torch.default_generator.set_state(generator)
     if "recompiles" in config.logs:

@@ -1,7 +1,8 @@
-"""A captured graph as a script that runs by itself: graph_runnable.py of the dump folder.
+"""Writes a captured graph as a standalone script: graph_runnable.py of the dump folder.
 
-In: the captured graph.  Out: text.  The script makes random inputs of the same geometry, runs the graph plainly and jitted,
-and compares.  Large constants are replaced by random ones: the script shows the code, not the model.
+In: the captured graph.  Out: text.  The script makes random inputs of the same shapes, strides and dtypes,
+runs the graph plainly and jitted, and compares.  Large constants are replaced by random ones: the script
+shows the code, not the model.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import torch
 
 from frameloom.capture.recording.captured_graph import CapturedGraph
 
-MANY_ELEMENTS = 64  # of a constant that is written out
+MANY_ELEMENTS = 64  # constants with at most so many elements are written out
 
 HEAD = """\
 # Runs one captured graph plainly and jitted, and compares.
@@ -50,7 +51,7 @@ print(f"equal: {{len(plain)}} results")
 
 
 def runnable(captured: CapturedGraph) -> str:
-    """The script."""
+    """Returns the script."""
     gm = captured.gm
     body = gm.graph.python_code("self").src.strip()
     body = re.sub(r"^def forward\(self(, )?", "def forward(", body, count=1, flags=re.MULTILINE)

@@ -1,6 +1,8 @@
-"""Tensors made through Python, for a PyTorch that lacks the C symbols the native plan uses, and for rare dtypes.
+"""Makes tensors through Python, for a PyTorch that lacks the C symbols that the native plan uses, and for
+rare dtypes.
 
-Called from tensors.cpp and plan_run.cpp only; slower, otherwise the same.  PyTorch is imported at the first call.
+Called from the C++ code in torch_abi/ and plan/; slower, but otherwise the same.  `strided_view` is also
+called from jit/autograd/result_views.py.  PyTorch is imported at the first call.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from typing import Any
 
 
 def empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, device: Any) -> Any:
-    """A fresh tensor with exactly these strides."""
+    """Returns a new tensor with exactly these strides."""
     import torch
 
     return torch.empty_strided(shape, strides, dtype=dtype, device=device)
@@ -18,7 +20,8 @@ def empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, device: 
 def view(
     base: Any, byte_offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any
 ) -> Any:
-    """A tensor over the memory of `base`, `byte_offset` behind its first element, possibly of another dtype."""
+    """Returns a tensor over the memory of `base`, `byte_offset` after its first element, possibly of another
+    dtype."""
     import torch
 
     result = torch.empty(0, dtype=dtype, device=base.device)
@@ -30,7 +33,8 @@ def view(
 def strided_view(
     base: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any
 ) -> Any:
-    """A view of an input that eager PyTorch also knows to be one, so that writes to it are counted; `offset` counts elements of `dtype`."""
+    """Returns a view of an input that eager PyTorch knows as a view, so that writes to it are counted;
+    `offset` is in elements of `dtype`."""
     if dtype != base.dtype:
         return _as_other(base, offset * dtype.itemsize, shape, strides, dtype)
     return base.as_strided(shape, strides, base.storage_offset() + offset)
@@ -39,11 +43,12 @@ def strided_view(
 def _as_other(
     base: Any, byte_offset: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any
 ) -> Any:
-    """The memory of `base` as elements of another dtype: writes to them count as writes to `base`.  As in eager, parts of complex numbers, and these
-    of their parts, are views that autograd knows; `view(dtype)` gives none."""
+    """Returns the memory of `base` as elements of another dtype: writes to them count as writes to `base`.
+    As in eager, autograd knows the views between complex numbers and their parts; `view(dtype)` makes no such
+    view."""
     import torch
 
-    # All that lies between its elements, and nothing else: so much memory a gradient of it has.
+    # The memory from the first to the last element and nothing else: a gradient of `base` has as much memory.
     parts = max(dtype.itemsize // base.element_size(), 1)
     first = base.storage_offset() // parts * parts
     reach = 1 + sum((n - 1) * step for n, step in zip(base.shape, base.stride(), strict=True))
@@ -59,7 +64,8 @@ def _as_other(
 
 
 def matches(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> bool:
-    """Whether a library call returned what was planned; strides of dimensions of size 1 do not matter."""
+    """Whether a library call returned the planned strides; those of dimensions of size 1 do not matter.
+    Raises if shape or dtype differ."""
     if tuple(tensor.shape) != tuple(shape) or tensor.dtype != dtype:
         raise RuntimeError(
             f"a library call returned {tensor.dtype} {list(tensor.shape)}, planned was {dtype} {list(shape)}"
@@ -70,6 +76,6 @@ def matches(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype
 
 
 def restride(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """A copy of `tensor` with these strides."""
+    """Returns a copy of `tensor` with these strides."""
     result = empty(shape, strides, tensor.dtype, tensor.device)
     return result.copy_(tensor.detach())

@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 import zlib
+from pathlib import Path
 
 os.environ.setdefault("FRAMELOOM_VERIFY", "structure")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -64,6 +65,7 @@ def _seed():
     seed(0)
 
 
+HERE = Path(__file__).parent
 INTERPRETED = {"jit", "capture", "programs", "public_issues"}
 SHARE = 4  # one test of so many is compiled nevertheless
 
@@ -71,7 +73,9 @@ SHARE = 4  # one test of so many is compiled nevertheless
 def is_compiled(item):
     """Whether kernels come from the compiler, and not from the interpreter of the loop IR.  That takes a third of the time of tests which are
     about what is captured, and computes the same; those about kernels, plans and memory are marked."""
-    if os.environ.get("FRAMELOOM_TESTS") == "compiled" or item.path.parent.name not in INTERPRETED:
+    if os.environ.get("FRAMELOOM_TESTS") == "compiled" or INTERPRETED.isdisjoint(
+        item.path.relative_to(HERE).parts
+    ):
         return True
     marked = any(map(item.get_closest_marker, ("compiled", "gpu")))
     return marked or zlib.crc32(item.nodeid.encode()) % SHARE == 0

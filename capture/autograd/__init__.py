@@ -1,3 +1,3 @@
-"""Gradients of a recording: the backward graph, what is saved for it, and what autograd may see of the call.
+"""Gradients of a recording: the backward graph, what is saved for it, and what autograd sees of the call.
 
-In: a recording that autograd has followed.  Out: `Backward`, a part of the captured graph."""
+In: a recording that autograd has followed. Out: `Backward`, a part of the captured graph."""

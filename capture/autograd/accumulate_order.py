@@ -1,9 +1,8 @@
-"""In which order a node's gradients are to be handed to autograd, so that leaves get theirs in the order in which eager gives them.
+"""The order in which a node must hand gradients to autograd, so that leaves get theirs in eager's order.
 
-Hooks of parameters tell.  Autograd puts what is ready into a heap; leaves go before all other nodes, and are alike to it, so
-that the order in which they come out depends on the order in which they went in alone: what `std::pop_heap` of GNU's library does.
-Which inputs are leaves is taken from the call that is captured.
-"""
+Hooks of parameters can see the order. Autograd puts ready nodes into a heap. Leaves come before all other
+nodes and compare equal, so the order in which they leave the heap depends only on the order of insertion: on
+what `std::pop_heap` of GNU's library does. The captured call decides which inputs are leaves."""
 
 from __future__ import annotations
 
@@ -14,15 +13,16 @@ T = TypeVar("T")
 
 
 def handed_over(leaves: Sequence[T], others: Sequence[T]) -> list[T]:
-    """`leaves` and then `others`, so ordered that the leaves come out of the heap as they are given."""
+    """Returns `leaves` and then `others`, in an order in which the leaves leave the heap in the given order."""
     count = len(leaves)
-    # The others lie below, at the end.
+    # The others compare lower, and stay at the end.
     placed = dict(zip(_popped([*range(count)], len(others)), leaves, strict=True))
     return [*(placed[k] for k in range(count)), *others]
 
 
 def _popped(leaves: list[int], others: int) -> list[int]:
-    """`leaves` in the order in which they come out of a heap that was filled with them and then with `others` lesser ones."""
+    """Returns `leaves` in the order in which they leave a heap that was filled with them and then with
+    `others` lower elements."""
     heap = [*leaves, *[-1] * others]
     out = []
     while heap and heap[0] >= 0:
@@ -34,7 +34,7 @@ def _popped(leaves: list[int], others: int) -> list[int]:
 
 
 def _sink(heap: list[int], value: int) -> None:
-    """The first place is free, and `value` without one."""
+    """Inserts `value` into a heap whose first place is free."""
     hole, size = 0, len(heap)
     while 2 * hole + 1 < size:
         child = 2 * hole + 2

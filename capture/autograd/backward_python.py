@@ -1,8 +1,10 @@
-"""Python code that autograd runs in the backward pass: a checkpointed function once more, `backward` of the program's autograd Functions.
+"""Python code that autograd runs in the backward pass: a checkpointed function's second run, and `backward`
+of the program's autograd Functions.
 
-It is interpreted where the program hands it over, and what that records is taken for what the pass will compute.  That holds as long as it finds
-its objects as they were: what closures hold, items, attributes, globals.  Where the program has changed any since, the code is interpreted
-again before a pass, and where the capture ends; if that records anything else, the program is captured anew, with a break at the call.
+It is interpreted where the program passes it to autograd, and the recorded ops are taken as those of the
+pass. That is right as long as the objects that it reads do not change: closure cells, items, attributes,
+globals. If the program has changed any of these, the code is interpreted again before a pass and at the end
+of the capture. If that records anything else, the program is captured again, with a graph break at the call.
 """
 
 from __future__ import annotations
@@ -31,20 +33,20 @@ if TYPE_CHECKING:
 Node = torch.fx.Node
 CONTAINERS = (ListValue, DictValue, SetValue)
 Site = tuple[CodeType, int]
-# Breaks at calls that give a tensor another shape, or other memory.
+# Breaks at calls that change the shape or memory of a tensor.
 RESHAPES = ("metadata_mutation", "data_pointer")
-# Names of functions and methods that change items, attributes, and whatever they are told.
+# Names of functions and methods that change items, attributes, or anything that they are asked to.
 CHANGES_ITEMS = frozenset({
     "append", "appendleft", "extend", "insert", "pop", "popleft", "popitem", "remove", "clear", "update", "setdefault", "add", "discard", "sort", "reverse",
 })  # fmt: skip
 CHANGES_NAMES = {"train": ("training",), "eval": ("training",)}
 CHANGES_ANY = frozenset(["globals", "vars", "setattr", "delattr", "__dict__", "__setattr__"])
-# No instruction has such a place: other things are avoided at the instruction itself.
+# No instruction has such an index: other calls are avoided at the instruction itself.
 BEFORE_INSTRUCTIONS = -(1 << 30)
 
 
 def site_of(frame: Frame) -> Site:
-    """The place by which a session knows that the code handed over there is left to Python."""
+    """Returns the place under which a session stores that the code passed there is left to Python."""
     return _site(Place.of(frame))
 
 
@@ -54,7 +56,7 @@ def _site(place: Place) -> Site:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a frame stood."""
+    """The state of a frame at one instruction."""
 
     frame: Frame
     at: Instr
@@ -71,19 +73,20 @@ class Place:
 
 @dataclass
 class Later:
-    """One such piece of code.  `again`: interprets it once more and tells whether that records the same."""
+    """One such piece of code. `again`: interprets it again and returns whether that records the same."""
 
-    frames: tuple[Place, ...]  # where it was handed over, the innermost first
-    mark: int  # of the journal, when it was interpreted
+    frames: tuple[Place, ...]  # where it was passed, the innermost first
+    mark: int  # of the journal, at the time of interpretation
     settings: Mapping[Any, Any]
-    reads: frozenset[int]  # identities of the values that it may find
-    names: frozenset[str]  # of globals and attributes, in its code and in all that this calls
-    has_containers: bool  # whether it may find items of a list, a dictionary or a set
+    reads: frozenset[int]  # identities of the values that it may reach
+    names: frozenset[str]  # of globals and attributes, in its code and in all code that it calls
+    has_containers: bool  # whether it may reach items of a list, a dictionary or a set
     again: Callable[[], bool]
 
 
 def hand_over(t: Tracer, given: Iterable[Value], entered: int, again: Callable[[], bool]) -> None:
-    """Notes code that was interpreted just now; `given`: the function and its arguments; `entered`: how many frames there were before."""
+    """Notes code that was just interpreted. `given`: the function and its arguments; `entered`: how many
+    frames were entered before."""
     frames, frame = [], t.frame
     while frame is not None:
         frames.append(Place.of(frame))
@@ -105,7 +108,7 @@ def hand_over(t: Tracer, given: Iterable[Value], entered: int, again: Callable[[
 
 
 def check_later(t: Tracer, end: Value | Broken | Skip | None = None) -> None:
-    """Before a pass, or at the `end` of the capture."""
+    """Checks the noted code before a pass, or at the `end` of the capture."""
     states: Sequence[FrameState] = getattr(end, "states", ())
     reshaped = _reached(t, states[-1].stack) if states and end.cause.kind in RESHAPES else {}  # type: ignore[union-attr]
     for later in [*t.later]:
@@ -118,7 +121,8 @@ def check_later(t: Tracer, end: Value | Broken | Skip | None = None) -> None:
 
 
 def _reached(t: Tracer, values: Iterable[Value]) -> dict[int, Value]:
-    """The values that code which is given these may find, by identity; of objects from before the call, those alone."""
+    """Returns, by identity, the values that code with these arguments may reach; of objects from before the
+    call, only these values themselves."""
     seen: dict[int, Value] = {}
     stack = [*values]
     while stack:
@@ -137,7 +141,8 @@ def _reached(t: Tracer, values: Iterable[Value]) -> dict[int, Value]:
 
 
 def _has_changed(t: Tracer, later: Later) -> bool:
-    """Whether anything it may find was changed since.  Which of the objects from before the call it finds is not known."""
+    """Whether any value that it may reach was changed since. Which objects from before the call it reaches is
+    not known."""
     changed = (entry[0] for entry in t._journal[later.mark :] if isinstance(entry, tuple))
     return any(v.origin is not None or id(v) in later.reads for v in changed)
 
@@ -163,7 +168,8 @@ def _is_same(t: Tracer, later: Later) -> bool:
 
 
 def _may_change(state: FrameState, later: Later) -> bool:
-    """Whether the frame, going on in Python, may change what that code finds: as far as its own instructions tell, and those of functions in it."""
+    """Whether the frame, continued in Python, may change what that code reads; judged by the frame's own
+    instructions and those of functions defined in it."""
     found = Stores(state.code, state.at.index)
     cells = {n for n, v in state.slots.items() if isinstance(v, CellValue) and id(v) in later.reads}
     if not cells.isdisjoint(found.cells) or not later.names.isdisjoint(found.names):
@@ -172,13 +178,13 @@ def _may_change(state: FrameState, later: Later) -> bool:
 
 
 class Stores:
-    """What the instructions of a code object write, from one of them on."""
+    """What the instructions of a code object write, from one instruction on."""
 
     def __init__(self, code: CodeType, start: int = 0) -> None:
         self.cells: set[str] = set()
         self.names: set[str] = set()  # of globals and attributes
         self.items = False  # whether they may change items of containers
-        self.any = False  # whether what they write is not told
+        self.any = False  # whether they may write anything
         instrs, waiting, passed = decode(code), [start], set()
         while waiting:
             index = waiting.pop()
@@ -211,7 +217,7 @@ class Stores:
 
 
 def same_nodes(a: Sequence[Node], b: Sequence[Node]) -> bool:
-    """Whether both compute the same, of the same nodes around them."""
+    """Whether both compute the same from the same outer nodes."""
     twins: dict[Node, Node] = {}
     for one, other in zip(a, b, strict=False):
         if one.op != other.op or (one.op != "placeholder" and one.target != other.target):

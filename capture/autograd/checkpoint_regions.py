@@ -1,8 +1,8 @@
-"""Checkpointed regions, and which of the inputs they read may change before the backward pass.
+"""Checkpointed regions, and which inputs that they read may change before the backward pass.
 
-Plain PyTorch keeps the arguments of a region as autograd keeps what it saves, and looks that nobody has changed them.  What else the region reads
-(weights, what a closure holds) it finds when it computes the region again, changed or not, and nobody looks.
-"""
+Plain PyTorch saves the arguments of a region as autograd saves tensors, and checks that they were not
+changed. Other values that the region reads (weights, closure cells) are read when it is computed again,
+changed or not, without a check."""
 
 from __future__ import annotations
 
@@ -30,27 +30,29 @@ REGION = "region"  # in a node's meta: its Region
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """A checkpointed part of the program: the numbers of the autograd nodes that it makes, from `first` to before `end`."""
+    """A checkpointed part of the program: the sequence numbers of the autograd nodes that it makes, from
+    `first` up to but not including `end`."""
 
     first: int
     end: int
     arguments: tuple[
         tuple[Any, int], ...
-    ]  # of those that are tensors: the Memory, and its counted writes
+    ]  # per tensor argument: its Memory and the number of its counted writes
 
 
 @dataclass(frozen=True)
 class Region:
-    """Where a node lies: in a part of the program that the user has computed again."""
+    """Marks a node in a part of the program that the user wants computed again."""
 
-    is_result: bool  # what the rest of the program reads may be saved
+    is_result: bool  # whether the rest of the program reads it, so that it may be saved
     reentrant: bool
     stretch: Stretch
-    again: bool = False  # whether it is computed again: for the derivative of the region
+    again: bool = False  # whether it is computed again, for the derivative of the region
 
 
 class Regions:
-    """Those of a recording; which memories eager saves in each (`inside`), and which (identities) for the rest of the program."""
+    """The regions of a recording. `inside`: the memories that eager saves in each region; `outside`: the
+    identities of those that it saves for the rest of the program."""
 
     def __init__(self, graph: torch.fx.Graph, histories: Histories) -> None:
         _refuse_changed(graph)
@@ -64,7 +66,8 @@ class Regions:
                 raise Break("gradient", "an argument of a checkpointed region is changed in place")
         ends = [0, *(n for s in stretches for n in (s.first, s.end)), NO_END]
         spans = [*zip(ends[::2], ends[1::2], strict=True)]
-        # What eager looks after in a pass, which of them do: what is saved to compute regions again, and for the rest of the program.
+        # Per memory that eager checks: the passes that check it. It is saved to compute regions again, or for
+        # the rest of the program.
         self.kept: dict[Any, set[int]] = {}
         for stretch, own in self.inside.items():
             passes = set().union(*own.values())
@@ -78,7 +81,8 @@ class Regions:
             self.kept.setdefault(memory, set()).update(passes)
 
     def results(self, nodes: Iterable[Node]) -> set[Node]:
-        """Of the results of regions, those that eager saves for the rest of the program, and does not compute again for it."""
+        """Returns the results of regions that eager saves for the rest of the program, and does not compute
+        again for it."""
         return {
             n
             for n in nodes
@@ -94,8 +98,9 @@ class Regions:
         saved: Collection[Node],
         again: Collection[Node],
     ) -> set[Node]:
-        """Those of the inputs `kept` that only regions read.  Not where the compiled pass could not do as eager with another value: what is there
-        once, and in eager twice, as it was, and computed again for the region."""
+        """Returns those of the inputs `kept` that only regions read. It leaves out those where the compiled
+        pass could not follow eager with a changed value: where it has one value, but eager has two, the saved
+        one and one computed again for the region."""
         if not self.inside:
             return set()
         found = {n for n in kept if id(memory_of(n)) not in self.outside}
@@ -103,7 +108,7 @@ class Regions:
         reads: dict[Node, set[Node]] = {n: {n} for n in found}
         for n in forward:
             of = set().union(*(reads.get(a, ()) for a in operands_of(n)))
-            if n in saved:  # as it was
+            if n in saved:  # with its former value
                 region = n.meta.get(REGION)
                 if region is not None and region.again:
                     found -= of
@@ -124,7 +129,8 @@ class Regions:
 
 
 def _refuse_changed(graph: torch.fx.Graph) -> None:
-    """Where the program changes behind a region what that reads: eager computes it again from what is there by then."""
+    """Breaks where the program changes a tensor after a region that reads it: eager computes the region again
+    from the changed tensor."""
     if not any(REGION in n.meta for n in graph.nodes):
         return
     place = {n: k for k, n in enumerate(graph.nodes)}
@@ -139,10 +145,11 @@ def _refuse_changed(graph: torch.fx.Graph) -> None:
 
 
 def _with_copies(graph: torch.fx.Graph) -> dict[Node, Node]:
-    """What the derivative of a region reads of it becomes a node of its own, with all of the region that it follows from: eager computes it again
-    for the derivative, from what is there by then, and has what it saved for the rest of the program as it was.  By the node that it copies."""
+    """Copies what the derivative of a region reads of the region, with all nodes of the region that it
+    depends on. Eager computes these again for the derivative, from the current values, but keeps the saved
+    ones for the rest of the program. Returns the copies per copied node."""
     nodes = list(graph.nodes)
-    derivative: list[tuple[Node, Node]] = []  # nodes of it, and what they read
+    derivative: list[tuple[Node, Node]] = []  # nodes of derivatives, and what they read
     for user in nodes:
         if (number := user.meta.get(FROM)) is None:
             continue
@@ -167,7 +174,7 @@ def _with_copies(graph: torch.fx.Graph) -> dict[Node, Node]:
                 for a in n.all_input_nodes
                 if a in copies and _stretch(a) is _stretch(n)
             }
-            # In front: what is behind the last node of the recording belongs to the derivatives.
+            # Inserted before `n`: nodes after the last node of the recording belong to the derivatives.
             with graph.inserting_before(n):
                 copies[n] = copy_node(graph, n, functools.partial(_or_itself, own))
             copies[n].meta[REGION] = replace(n.meta[REGION], is_result=False, again=True)
@@ -181,7 +188,7 @@ def _or_itself(instead: dict[Node, Node], n: Node) -> Node:
 
 
 def _is_copied(n: Node) -> bool:
-    """Not where it draws what cannot be drawn again."""
+    """Whether it may be copied: not if it draws random numbers that cannot be drawn again."""
     made_by: Any = n.args[0] if n.target is operator.getitem else n
     return n.op == "call_function" and (STATE in made_by.meta or not draws(made_by))
 
@@ -192,5 +199,5 @@ def _stretch(n: Node) -> Stretch | None:
 
 
 def memory_of(n: Node) -> Any:
-    """Of the tensor that the node stands for; None if it stands for none."""
+    """Returns the Memory of the node's tensor; None if it has none."""
     return getattr(n.meta.get("val"), "memory", None)

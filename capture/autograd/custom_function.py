@@ -1,9 +1,9 @@
 """Autograd Functions of the program (`torch.autograd.Function`) in a recording that autograd follows.
 
-The function's own `forward` and `backward` are both interpreted where it is called (`library/torch_api/autograd_functions.py`).  What the second
-records leaves the graph again, as a `Derivative`; it is recorded anew where a backward pass of the recording comes to the call.
-`Applied` is the node that the call has in the history of the Fakes.
-"""
+Both the function's `forward` and its `backward` are interpreted at the call
+(`library/torch_api/autograd_functions.py`). The nodes of `backward` leave the graph again, as a `Derivative`;
+they are recorded again where a backward pass of the recording reaches the call. `Applied` is the node of the
+call in the history of the Fakes."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 Node = torch.fx.Node
 aten = torch.ops.aten
-# Of a function that the program calls, past the Python around it: no function transform is on.
+# Direct access without the Python code around it: no function transform is active.
 APPLY: Any = torch._C._FunctionBase.__dict__["apply"]
 transform = torch._C._functorch.peek_interpreter_stack
 is_batched = torch._C._functorch.is_legacy_batchedtensor
-MOST = 16  # layouts of its gradients for which a call is written anew, where a graph runs op by op
+MOST = 16  # per call, layouts of gradients for which a graph is kept, where a graph runs op by op
 
 
 @dataclass(eq=False)
 class Derivative:
-    """`graph` takes what it reads of the recording (`reads`: the nodes there), then the gradients of the results that have one, and
-    returns gradients."""
+    """A recorded `backward`. `graph` takes what it reads of the recording (`reads`: the nodes there), then
+    the gradients of the results that have one, and returns gradients."""
 
     name: str
     function: str  # the name of the class alone
@@ -52,23 +52,23 @@ class Derivative:
     reads: tuple[Node, ...]
     memories: tuple[
         tuple[Any, int], ...
-    ]  # of what it reads, as they were when the function was called
+    ]  # of what it reads, with their versions when the function was called
     given: tuple[int, ...]  # results that have a gradient
     layouts: tuple[Layout, ...]  # of these
-    made: tuple[int | None, ...]  # per argument that is a tensor: which of what the graph returns
+    made: tuple[int | None, ...]  # per tensor argument: the number of the graph's result
     materializes: bool
     constant: tuple[int, ...]  # results without gradient
-    once: bool  # whether its gradients have none
-    results: list[Node] = field(default_factory=list)  # where the function was called
+    once: bool  # whether its gradients have no gradients
+    results: list[Node] = field(default_factory=list)  # nodes at the call
     operands: list[Node] = field(default_factory=list)
 
     @property
     def fills(self) -> bool:
-        """Whether it runs with zeros for gradients that are missing."""
+        """Whether it runs with zeros for missing gradients."""
         return self.materializes and len(self.given) > 1
 
     def record(self, recorder: Recorder, gradients: Sequence[Any]) -> list[Any]:
-        """Its gradients, per argument that is a tensor."""
+        """Records the graph; returns a gradient per tensor argument."""
         if torch.is_grad_enabled():
             raise Break("autograd", f"a gradient of a gradient of {self.name}")
         last = recorder.graph._root.prev
@@ -84,7 +84,8 @@ class Derivative:
         found = []
         for node in graph.nodes:
             if node.op == "output":
-                # Handed on as they came, or as the zeros that the function gets for them.
+                # A gradient that is passed on stays as it came, or is a view of the zeros that the function
+                # gets for it.
                 found = [
                     (aten.alias.default(came[n]) if self.fills else came[n])
                     if n in came
@@ -100,7 +101,7 @@ class Derivative:
         return [None if k is None else found[k] for k in self.made]
 
     def _graph_for(self, gradients: Sequence[Any]) -> torch.fx.Graph:
-        """`graph` for gradients that lie as these: what it gives lies as they do."""
+        """Returns `graph` for gradients with these layouts: layouts of its results depend on them."""
         if all(g.stride() == own.strides for g, own in zip(gradients, self.layouts, strict=True)):
             return self.graph
         return self.graph_for([Layout.of(g) for g in gradients])
@@ -108,7 +109,8 @@ class Derivative:
     def graph_for(
         self, layouts: Sequence[Layout], sizes: Mapping[Symbol, int] | None = None
     ) -> torch.fx.Graph:
-        """A copy of `graph` for gradients that lie so; where `sizes` are given, for these."""
+        """Returns a copy of `graph` for gradients with these layouts; if `sizes` are given, with these sizes
+        as constants."""
         if sizes is not None:
             graph = graph_at_sizes(self.graph, sizes)
         else:
@@ -123,7 +125,7 @@ class Derivative:
 def _result(
     node: Node, fakes: dict[Node, Any], copies: dict[Node, Node], recorder: Recorder
 ) -> Any:
-    """What the derivative returns, as a tensor of the recording."""
+    """Returns a result of the derivative as a recorded tensor."""
     views: list[Any] = []
     base: Any = node
     while is_view(base):
@@ -144,7 +146,7 @@ def _result(
 
 
 class Applied(torch.autograd.Function):
-    """A call of a Function of the program, on Fakes: `results` is what its forward gave."""
+    """A call of a Function of the program, on Fakes; `results` are those of its forward."""
 
     @staticmethod
     def forward(
@@ -154,7 +156,7 @@ class Applied(torch.autograd.Function):
         context.derivative, context.recorder = derivative, recorder
         context.set_materialize_grads(derivative.materializes)
         context.mark_non_differentiable(*[results[k] for k in derivative.constant])
-        # Autograd sees to it that nobody changes them, and that they are not asked for twice.
+        # Autograd checks that they are not changed, and not read a second time.
         context.save_for_backward(*saved)
         context.saves = bool(saved)
         return tuple(results)
@@ -165,7 +167,8 @@ class Applied(torch.autograd.Function):
             context.saved_tensors  # noqa: B018
         derivative: Derivative = context.derivative
         if all(gradients[k] is None for k in derivative.given):
-            # Autograd calls it nevertheless: it may give gradients, have effects, or miss what it saved.
+            # Autograd calls it nevertheless: it may return gradients, have effects, or fail because saved
+            # tensors are freed.
             raise Break("gradient", f"{derivative.name}.backward is given no gradient")
         return None, None, None, None, *derivative.record(context.recorder, gradients)
 
@@ -173,7 +176,7 @@ class Applied(torch.autograd.Function):
 def attach(
     recorder: Recorder, derivative: Derivative, results: list[Any], saved: list[Any], operands: list[Any]
 ) -> list[Any]:  # fmt: skip
-    """The results, with the function's own history."""
+    """Returns the results with the function's own history."""
     apply = APPLY.__get__(None, Applied)
     derivative.operands = [current(f, recorder) for f in operands]
     found = list(apply(derivative, recorder, results, saved, *operands))
@@ -185,7 +188,8 @@ def attach(
 
 
 def as_made_by(tensor: torch.Tensor, name: str, number: int, count: int) -> Any:
-    """A view of a result, as one that such a Function makes: autograd refuses writes to it, and says why."""
+    """Returns a view of a result as such a Function makes it: autograd refuses writes to it, and names the
+    Function."""
     return _maker(name, number, count).apply(tensor)[number]  # type: ignore[attr-defined]
 
 
@@ -260,17 +264,17 @@ class ReplayedOnce(Replayed):
 
 
 class Replay:
-    """A call of one, as the target of a node."""
+    """A call of a Derivative, as the target of a node."""
 
     __name__, __module__ = "replay", __name__
 
     def __init__(self, derivative: Derivative, constants: torch.nn.Module) -> None:
         self.derivative, self._constants = derivative, constants
         self._own = self._function(derivative.graph)
-        self._others: dict[Any, Callable[..., Any]] = {}  # by how gradients lie, and sizes
+        self._others: dict[Any, Callable[..., Any]] = {}  # by layouts of gradients and sizes
 
     def gradients(self, reads: Sequence[Any], given: Sequence[Any]) -> Any:
-        """What the derivative returns; it lies as what is `given` does."""
+        """Returns the derivative's results, whose layouts depend on those of `given`."""
         layouts = self.derivative.layouts
         if transform() is None and not any(map(is_batched, given)):
             given = [g.resolve_conj().resolve_neg() for g in given]
@@ -281,7 +285,8 @@ class Replay:
         return self._own(*reads, *[own.fit(g) for own, g in zip(layouts, given, strict=True)])
 
     def _as_they_lie(self, reads: Sequence[Any], given: Sequence[Any]) -> Callable[..., Any] | None:
-        """For gradients that lie as these; None where their sizes do not tell all that the graph depends on."""
+        """Returns the function for gradients with these layouts; None if their sizes do not determine all
+        sizes of the graph."""
         sizes = sizes_in(self.derivative.graph, [*reads, *given])
         key = tuple(g.stride() for g in given), tuple(sizes.values())
         if key not in self._others:
@@ -306,7 +311,8 @@ class Replay:
 
     def __call__(self, results: Any, operands: Any, reads: Any) -> Any:
         cls = ReplayedOnce if self.derivative.once else Replayed
-        # Results that it reads are no arguments: autograd would take them for those, handed back.
+        # Results that it reads are not passed as arguments: autograd would treat them as arguments that are
+        # returned.
         own = self.derivative.results
         pairs = zip(self.derivative.reads, reads, strict=True)
         given = (*operands, *(None if node in own else value for node, value in pairs))
@@ -324,7 +330,7 @@ def copied(target: Any, source: Any) -> Any:
 def with_functions(
     nodes: Sequence[Node], functions: Sequence[Derivative], ends: Sequence[Node], constants: torch.nn.Module
 ) -> torch.fx.Graph:  # fmt: skip
-    """The recorded `nodes` as a graph in which calls of the program's Functions are such calls; it returns `ends`."""
+    """Returns the recorded `nodes` as a graph that calls the program's Functions, and that returns `ends`."""
     graph = torch.fx.Graph()
     copies: dict[Node, Node] = {}
     parts = {d: {*d.results, *d.reads, *d.operands} for d in functions}

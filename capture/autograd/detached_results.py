@@ -1,6 +1,6 @@
-"""Results that are views by `detach` or `.data`, which plans do not know, and views of these: taken from what a plan gives, behind it, so that autograd
-tells what each is a view of, and which of them count their writes together.
-"""
+"""Results that are views by `detach` or `.data`, which plans cannot make, and views of these. They are made
+after the plan from its results, so that autograd knows the base of each, and which of them share a version
+counter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from frameloom.capture.tensors.functionalize import counts, is_inference
 
 @dataclass(frozen=True)
 class Cut:
-    """A tensor by `detach`, or by `.data`; `number`: the result that it is, if it is one; `inference`: made in inference mode."""
+    """A tensor made by `detach` or `.data`. `number`: the result that it is, if it is one; `inference`: made
+    in inference mode."""
 
     key: int
     by_data: bool
@@ -29,7 +30,8 @@ class Cut:
 
 @dataclass(frozen=True)
 class Detached:
-    """A result behind `cuts`, each of the one before; `grad`: None for the last of them itself, else in which modes the view of it was made."""
+    """A result after a chain of `cuts`. `grad`: None for the last cut itself, otherwise the gradient mode in
+    which the view of it was made."""
 
     cuts: tuple[Cut, ...]
     grad: bool | None = None
@@ -37,7 +39,8 @@ class Detached:
 
 
 def detached(outputs: Sequence[Fake], went_back: bool) -> dict[int, Detached]:
-    """Those that share memory with an input, or with each other and without histories; and those cut from a tensor made in inference mode."""
+    """Returns the results that share memory with an input, or with each other and without histories; and
+    those cut from a tensor made in inference mode."""
     cuts = [_cuts(fake) for fake in outputs]
     used = Counter(id(c) for some in cuts for c in some)
     memories = Counter(id(fake.memory) for fake in outputs)
@@ -50,13 +53,15 @@ def detached(outputs: Sequence[Fake], went_back: bool) -> dict[int, Detached]:
         root = fake.memory.root
         together = any(used[id(c)] > 1 for c in some)
         if fake.memory.input is None:
-            # Behind inference mode, `detach` gives a tensor that counts its writes, as no other view there does.
+            # After inference mode, `detach` returns a tensor that counts its writes, unlike all other views
+            # there.
             begins = (
                 is_inference(fake) and any(c is fake for c in some) and not fake.view_of.inference
             )
             if not begins and (memories[id(fake.memory)] == 1 or fake.requires_grad):
                 continue
-            if root.requires_grad and has_histories and not together:  # made by all its views
+            # made together with all its views
+            if root.requires_grad and has_histories and not together:
                 continue
         if some and _is_told_behind(fake, some[-1]):
             steps = tuple(
@@ -79,7 +84,7 @@ def detached(outputs: Sequence[Fake], went_back: bool) -> dict[int, Detached]:
 
 
 def _cuts(fake: Fake) -> list[Fake]:
-    """The last tensor by `.data` that it is or is a view of, and the last by `detach` behind that."""
+    """Returns the last tensor by `.data` that it is or is a view of, and the last one by `detach` after that."""
     found: list[Fake] = []
     while fake.view_of is not None:
         if not fake.view_of.counts:
@@ -91,7 +96,7 @@ def _cuts(fake: Fake) -> list[Fake]:
 
 
 def _is_told_behind(fake: Fake, cut: Fake) -> bool:
-    """Whether autograd takes it for a view of `cut`, or it is that."""
+    """Whether it is `cut`, or autograd treats it as a view of `cut`."""
     own = fake
     while fake is not cut:
         if not fake.view_of.told:
@@ -131,7 +136,7 @@ def _inference(wanted: bool) -> AbstractContextManager[Any]:
 
 
 def _view(base: Any, like: Any) -> Any:
-    """`like` as a view of `base`, which has the same memory."""
+    """Returns `like` as a view of `base`, which has the same memory."""
     bits = like.is_conj(), like.is_neg()
     if (base.is_conj(), base.is_neg()) != bits or base.itemsize != like.itemsize:
         return like.detach().view_as(like)

@@ -1,8 +1,7 @@
 """Closes a recorded graph: a forward graph, and a backward graph where the outputs have gradients.
 
-In: the recorder, and the Fakes that the program reads behind the graph.  Out: a CapturedGraph, which is given no input that it does not read;
-ops that nobody reads are left out.
-"""
+In: the recorder, and the Fakes that the program reads after the graph. Out: a CapturedGraph without the
+    inputs that it does not read, and without ops whose results are unread."""
 
 from __future__ import annotations
 
@@ -46,14 +45,14 @@ if TYPE_CHECKING:
 
 
 def remake_histories(recorder: Recorder, outputs: Sequence[Fake]) -> None:
-    """Autograd makes those of views anew where their base was written to."""
+    """Lets autograd make new histories for views whose base was written to."""
     recorder.site = None
     with recorder:
         meet_histories(outputs)
 
 
 def finish(recorder: Recorder, outputs: Sequence[Fake]) -> CapturedGraph:
-    """Close the graph.  Outputs alias inputs and each other as the program's tensors do."""
+    """Closes the graph. Outputs alias inputs and each other as the program's tensors do."""
     remake_histories(recorder, outputs)
     if wants_gradients(outputs):
         avoid_parts(recorder)
@@ -71,7 +70,7 @@ def finish(recorder: Recorder, outputs: Sequence[Fake]) -> CapturedGraph:
     if config.gradients:
         check_inputs(recorder)
     if wants_gradients(outputs):
-        # A backward graph is given what the call has, and nothing that is computed from that.
+        # A backward graph gets sizes from the call's inputs, not sizes computed from them.
         recorder.shape_env.settle_some(lambda symbol: symbol.source.origin is None)
         nodes, backward = Joint(recorder, Outputs(outputs), values).cut()
     else:
@@ -102,10 +101,11 @@ def finish(recorder: Recorder, outputs: Sequence[Fake]) -> CapturedGraph:
 def _inputs_read(
     recorder: Recorder, read: Collection[int]
 ) -> tuple[list[tuple[Any, Any]], list[int]]:
-    """All that the graph could be given, as pairs of a key and what it was in the captured call, and the positions of those that it is given:
-    those that it reads, that the backward graph does (`read`), or that sizes come from."""
+    """Returns all possible inputs, as pairs of a key and the value in the captured call, and the positions of
+    those that the graph takes: those that it reads, that the backward graph reads (`read`), or that sizes
+    come from."""
     if numbers := [s for s in recorder.shape_env.symbols if hasattr(s.source, "number")]:
-        # Sizes that turned out to equal others may depend on some that no op is given.
+        # Sizes that turned out to equal others may depend on symbols that no op takes.
         met = {*symbols_in([n.meta.get("val") for n in recorder.graph.nodes])}
         for symbol in numbers:
             if symbol in met:
@@ -133,7 +133,7 @@ def _drop_dead(recorder: Recorder) -> None:
     for node in reversed(recorder.graph.nodes):
         if node.op in ("placeholder", "output"):
             continue
-        # Where no kernel would say so; what data decides is looked at in each call.
+        # No kernel would report this error; ops that may raise depending on data are checked in each call.
         if has_no_elements(node) and not may_raise(node) and is_refused(node):
             raise Avoid(node.meta["site"])
         if node in stays or not is_unread(node, unread):

@@ -1,7 +1,7 @@
-"""Results of captured code whose history a backward pass inside that code has used up.
+"""Results of captured code whose history was freed by a backward pass inside that code.
 
-In eager such a tensor still has a history, of which autograd says that it was freed when it is asked to go through it again.
-"""
+In eager such a tensor still has a history; a second pass through it raises autograd's error about freed
+tensors."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class Spent(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, made: tuple[Any, ...], *ends: Any) -> Any:
         context.save_for_backward(*made[1:])
-        return made[0]  # no argument, as a write to one would count
+        return made[0]  # not an argument of its own, because a write to an argument would count
 
     @staticmethod
     def backward(context: Any, *gradients: Any) -> Any:
-        _ = context.saved_tensors  # raises where one was changed
+        _ = context.saved_tensors  # raises if one of them was changed
         raise RuntimeError(TWICE)
 
 
 @dataclass(frozen=True)
 class Past:
-    """Of an output: to which of the ends its history leads, and which of the outputs and of the ends (as their complements) eager's nodes save
-    that a pass comes to before it finds one that was freed."""
+    """The freed history of an output. `ends`: the ends that it leads to; `saved`: the outputs, and the ends
+    (as complements), that eager's nodes save which a pass reaches before the first freed node."""
 
     ends: tuple[int, ...]
     saved: tuple[int, ...]
@@ -53,8 +53,9 @@ class Past:
 def with_freed_histories(
     which: Mapping[int, Past], outputs: tuple[Any, ...], *ends: Any
 ) -> tuple[Any, ...]:
-    """Called from new code.  `which`: of the outputs, those computed from others behind these.  A backward pass from others, too, comes to the
-    ends only after it has asked for these."""
+    """Called from new code. Returns the outputs, those of `which` with a freed history, in the order in which
+    they are computed from each other. A backward pass that starts from other outputs, too, reaches the ends
+    only after it has reached these nodes."""
     made = list(outputs)
     with torch.enable_grad():
         anchor = torch.empty(0, requires_grad=True)
@@ -68,7 +69,7 @@ def with_freed_histories(
 
 
 class Used:
-    """Those of the outputs whose history is used up."""
+    """The outputs whose history is freed."""
 
     def __init__(self, t: Tracer, outputs: list[TensorValue], may_break: bool) -> None:
         self.which: dict[int, Past] = {}
@@ -91,7 +92,7 @@ class Used:
             read = [f for _, _, f in t.recorder.inputs if f.memory in memories]
             ends.update({id(f): given[id(f)] for f in read})
             if may_break and any(_are_views(outputs[n].fake, o.fake) for o in outputs):
-                # New histories do not lead from one to the other: a later write would not be told.
+                # New histories do not lead from one to the other, so a later write would go unnoticed.
                 raise Avoid(t.went_back_at)
             saved = [k for k, o in enumerate(outputs) if o.fake.memory in memories]
             saved += [~[*ends].index(id(f)) for f in read]
@@ -99,7 +100,7 @@ class Used:
         self.ends = [*ends.values()]
 
     def emit(self, r: Rebuilder) -> None:
-        """With the outputs on top of the stack."""
+        """Emits the call, with the outputs on top of the stack."""
         code = r.code
         code.emit("PUSH_NULL")
         code.emit("SWAP", 2)
@@ -113,12 +114,13 @@ class Used:
 
 
 def _are_views(a: Fake, b: Fake) -> bool:
-    """Whether a history of each leads to the other's memory."""
+    """Whether both share memory and `b` has a history."""
     return a is not b and a.memory is b.memory and b.requires_grad
 
 
 class _Whole:
-    """Nodes of which no pass lets go of anything: a walk that a thousand results have in common, where to ask autograd is a pass for each."""
+    """Nodes whose histories no pass has freed. It walks shared histories once, because asking autograd takes
+    a pass for each of a thousand results."""
 
     def __init__(self, went_back: int) -> None:
         self.went_back = went_back
@@ -141,7 +143,7 @@ class _Whole:
 
 def _may_be_freed(node: Any) -> bool:
     if type(node).__name__ == "CopySlices":
-        return True  # the op on the view that it holds is not shown
+        return True  # the op on the view that it holds is hidden
     try:
         return any(tensor is None for tensor in places_saved_by(node))
     except RuntimeError:
@@ -149,7 +151,7 @@ def _may_be_freed(node: Any) -> bool:
 
 
 def _before_freed(nodes: Sequence[Any]) -> tuple[set[Any], list[Any]]:
-    """Those that a pass comes to before it finds one that has let go of what it saved, and the memories that these save."""
+    """Returns the nodes that a pass reaches before the first freed node, and the memories that they save."""
     memories: set[Any] = set()
     nodes = sorted(nodes, key=lambda node: -node._sequence_nr())
     for n, node in enumerate(nodes):
@@ -162,8 +164,8 @@ def _before_freed(nodes: Sequence[Any]) -> tuple[set[Any], list[Any]]:
 
 
 def _stay_apart(t: Tracer, nodes: Sequence[Any]) -> None:
-    """Captures again, with a break before the first of these that is made behind the backward pass: where a pass fails, it has given gradients to
-    what they lead to."""
+    """Captures again, with a break before the first of these nodes that was made after the backward pass: in
+    eager, a pass that fails has already given gradients to the tensors that they lead to."""
     numbers = {number for node in nodes if (number := node._sequence_nr()) >= t.went_back}
     for fake in [*t.recorder.fakes] if numbers else ():
         if fake.made_at is None or t.session.is_avoided(*fake.made_at):
@@ -175,7 +177,7 @@ def _stay_apart(t: Tracer, nodes: Sequence[Any]) -> None:
 
 def _node(t: Tracer, fake: torch.Tensor) -> Any:
     try:
-        with t.recorder:  # autograd makes that of a view anew where its base was written to
+        with t.recorder:  # autograd makes a new history for a view whose base was written to
             return fake.grad_fn
     except RuntimeError:  # lost by a write: that is asked for again where the graph ends
         return None
@@ -209,7 +211,7 @@ def _is_freed(t: Tracer, value: TensorValue) -> bool:
 
 
 def without_histories(t: Tracer, outputs: list[TensorValue], which: Collection[int]) -> list[Any]:
-    """The outputs as the graph returns them, wherever the program is by then."""
+    """Returns the outputs as the graph returns them, independent of the program's current modes."""
     with torch.inference_mode(False), torch.no_grad():
         return [
             t.recorder.run(torch.Tensor.detach, (value.fake,), {}) if n in which else value.fake

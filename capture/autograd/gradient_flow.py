@@ -1,8 +1,8 @@
-"""What flows to the nodes of a backward graph: from which gradients of results, and which passes read a node.
+"""Gradient flow in a backward graph: which results' gradients reach a node, and which passes read it.
 
-Mostly what a node reads tells.  But a Function of the program with several results gets zeros for gradients that are missing, and gives what it likes wherever one of
-them is there; and zeros that stand for a gradient that nothing gives are read from nowhere.  There autograd's node tells that made the graph's.
-"""
+Mostly the operands of a node show it. But a Function of the program with several results gets zeros for
+missing gradients, and may return any gradients if one of them exists; and zeros in place of a gradient that
+does not exist have no operands. There, the autograd node that made the graph's node decides."""
 
 from __future__ import annotations
 
@@ -19,22 +19,25 @@ if TYPE_CHECKING:
 
 Node = torch.fx.Node
 NOTHING: Mapping[Node, Node] = {}
-FROM = "from"  # in the meta of what a backward pass records: the number of the autograd node that computes it
-FUNCTION = "function"  # the same, where that is a call of a Function of the program
-# The names of the placeholders, for gradients of results, that lead to such a node.
+# in the meta of a node recorded by a backward pass: the number of the autograd node that computes it
+FROM = "from"
+FUNCTION = "function"  # the same, for a call of a Function of the program
+# The names of the placeholders, for gradients of results, from which gradients reach the node.
 LEADING = "leading"
-# Those for the gradients of results of which the node is the whole: what comes from outside, and from results that are computed from it.
+# The placeholders for gradients of results whose total gradient the node is: the sum of the gradient from
+# outside and those from results that are computed from it.
 TOTAL = "total"
 
 
 def note_node(node: Node, kind: str = FROM) -> None:
-    """Autograd's present node computes it."""
+    """Notes that autograd's current node computes this node."""
     if (of := torch._C._current_autograd_node()) is not None:  # type: ignore[attr-defined]
         node.meta[kind] = of._sequence_nr()
 
 
 def note_leading(nodes: Iterable[Node], histories: Histories, seeds: Sequence[Node]) -> None:
-    """Where what a node reads does not tell.  `seeds`: the placeholders of gradients, in the order of the histories' roots."""
+    """Notes the leading gradients where operands do not show them. `seeds`: the placeholders of gradients, in
+    the order of the histories' roots."""
     for n in nodes:
         number = n.meta.get(FUNCTION, None if n.all_input_nodes else n.meta.get(FROM))
         if number in histories.leading:
@@ -44,7 +47,8 @@ def note_leading(nodes: Iterable[Node], histories: Histories, seeds: Sequence[No
 def reach(
     nodes: Iterable[Node], seeds: Sequence[Node], instead: Mapping[Node, Node] = NOTHING
 ) -> dict[Node, set[int]]:
-    """By node of a backward graph, from which of the gradients `seeds` something flows there.  `instead`: what is read in place of some."""
+    """Returns per node of a backward graph the gradients of `seeds` that reach it. `instead`: nodes that are
+    read in place of others."""
     numbers = {s.name: k for k, s in enumerate(seeds)}
     found: dict[Node, set[int]] = {s: {k} for k, s in enumerate(seeds)}
     for n in nodes:
@@ -60,10 +64,10 @@ def reach(
 def readers_in(
     later: Iterable[Node], ends: Collection[Node], passes: Mapping[Node, set[int]], count: int
 ) -> dict[Node, set[int]]:
-    """By what is read: in the passes from which of `count` tangents `later`, in order, reads it."""
+    """Returns per operand the passes, from `count` tangents, in which `later` reads it; `later` is in order."""
     found: dict[Node, set[int]] = {e: set(range(count)) for e in ends}
     for n in reversed([*later]):
-        # What depends on no tangent is computed for what reads it.
+        # A node that depends on no tangent is computed for its readers.
         own = passes.get(n) or found.get(n, ())
         for a in operands_of(n):
             found.setdefault(a, set()).update(own)
@@ -73,7 +77,7 @@ def readers_in(
 def passes_reading(
     forward: Sequence[Node], readers: Mapping[Node, set[int]], again: Collection[Node]
 ) -> dict[Node, set[int]]:
-    """By node of the forward graph: the passes that read it, or compute one of `again` from it."""
+    """Returns per node of the forward graph the passes that read it, or that compute one of `again` from it."""
     found = {n: set(readers.get(n, ())) for n in forward}
     for n in reversed(forward):
         if n in again:
@@ -83,6 +87,6 @@ def passes_reading(
 
 
 def needed(graph: torch.fx.Graph, ends: Sequence[Node]) -> list[Node]:
-    """The nodes that `ends` depend on, in order."""
+    """Returns the nodes that `ends` depend on, in order."""
     seen = behind(ends, operands_of)
     return [n for n in graph.nodes if n in seen]

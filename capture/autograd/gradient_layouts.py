@@ -1,9 +1,9 @@
-"""A backward graph for gradients of results that lie otherwise than those of the recording.
+"""A backward graph for gradients of results with other layouts than those of the recording.
 
-Eager lays out what it computes as its operands lie: an expanded or permuted gradient gives results of other strides.  So the layouts of what is computed from
-such a gradient are asked for again, op by op, as far as they are others.  What an op computes stays the same, but for views of memory in which
-there is no such view: autograd copies it first (`reshape`).
-"""
+In eager, layouts of results follow from those of operands: an expanded or permuted gradient gives results
+with other strides. So the layouts of everything that is computed from such a gradient are inferred again, op
+by op, as far as they change. What an op computes stays the same, except for views that do not exist for the
+new layout: autograd copies the tensor first (`reshape`)."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ aten = torch.ops.aten
 # Autograd copies for them what does not lie plainly; they would read other memory.
 MADE_CONTIGUOUS = frozenset({aten.native_group_norm_backward.default})
 CHANNELS_LAST = {4: (torch.channels_last,), 5: (torch.channels_last_3d,)}
-# Of what the program's own `backward` has looked at, or made contiguous: it gets a copy that lies as in the recording.
+# Autograd makes their operands contiguous; otherwise they would read other memory.
+# of the recording.
 PINNED = "pinned"
 
 
 def relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
-    """Changes `graph`, whose last placeholders are for gradients that come in these layouts; whether that makes a difference to what it gives.
-    What is left of a sum is laid out as it lies, too."""
+    """Changes `graph`, whose last placeholders are for gradients, to these layouts of the gradients. Returns
+    whether that changes its results. The remaining summand of a sum gets its own layout, too."""
     places = graph.find_nodes(op="placeholder")
     sizes = [p.meta["val"] for p in places if isinstance(p.meta["val"], Size)]
     if not sizes:
@@ -56,21 +57,21 @@ def relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
     shape_env = sizes[0].shape_env
     shape_env.inferred.clear()
     shape_env.assumed_sizes.clear()
-    # Unlike those of loops, layouts of sizes that are equal or 1 are others: what is assumed becomes a condition.
+    # Layouts differ where sizes are equal or 1, unlike loops, so each assumption becomes a condition.
     before, shape_env.relaxed = shape_env.relaxed, False
     try:
         differs = lay_again(graph, layouts)
-        # Nobody looks where these show: a pass in which they do not hold runs op by op.
+        # Not checked whether the assumptions are visible: a pass in which they fail runs op by op.
         shape_env.assume_sizes()
     finally:
         shape_env.relaxed = before
-        shape_env.inferred.clear()  # under conditions that are this graph's own
+        shape_env.inferred.clear()  # they hold only under this graph's conditions
         shape_env.assumed_sizes.clear()
     return differs
 
 
 def lay_again(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
-    """The same, under the assumptions about sizes of whoever records just now."""
+    """Does the work of `relay`, under the current recording's assumptions about sizes."""
     again = _Again(graph)
     places = graph.find_nodes(op="placeholder")
     for node, layout in zip(places[len(places) - len(layouts) :], layouts, strict=True):
@@ -80,7 +81,7 @@ def lay_again(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
     differs = False
     for node in list(graph.nodes):
         if LEFT in node.meta:
-            # What it was said to be until now is the sum's layout.
+            # Until now, its value had the layout of the sum.
             differs |= node.args[0] in again.changed
             again.becomes(node, node.args[0].meta["val"])
             node.meta.pop(LEFT)
@@ -91,7 +92,7 @@ def lay_again(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
 
 
 def handed_on(graph: torch.fx.Graph, count: int) -> tuple[tuple[int, ...], torch.fx.Graph]:
-    """Which of the results are views of the last `count` placeholders, and a graph that gives them."""
+    """Returns which results are views of the last `count` placeholders, and a graph that computes them."""
     places = graph.find_nodes(op="placeholder")
     given = {*places[len(places) - count :]}
     ends: Any = graph.output_node().args[0]
@@ -103,7 +104,7 @@ def handed_on(graph: torch.fx.Graph, count: int) -> tuple[tuple[int, ...], torch
 
 
 def base_of(node: Node) -> Node:
-    """What it is a view of, of which nobody makes a copy before."""
+    """Returns the base of a view; stops at a tensor that is copied first."""
     while is_view(node) and node.target is not aten.view_as_complex.default:
         if PINNED in node.meta:
             break
@@ -112,7 +113,7 @@ def base_of(node: Node) -> Node:
 
 
 class _Again:
-    """`changed`: by node that lies otherwise, what it was in the recording."""
+    """Infers layouts again. `changed`: per node with a new layout, its value in the recording."""
 
     def __init__(self, graph: torch.fx.Graph) -> None:
         self.graph = graph
@@ -120,7 +121,7 @@ class _Again:
         self._first = next(n for n in graph.nodes if n.op != "placeholder")
         self._sizes = given_sizes(graph)
         self._restored: dict[Node, Node] = {}
-        self._followed: set[Node] = set()  # ahead of their turn
+        self._followed: set[Node] = set()  # nodes that were followed before their turn
 
     def becomes(self, node: Node, meta: Any) -> None:
         before = node.meta["val"]
@@ -158,7 +159,7 @@ class _Again:
             self._restore(node)
 
     def _written(self, node: Node) -> Node | None:
-        """Which operand the program writes there, in place."""
+        """Returns the operand that the program writes there, in place."""
         val = node.meta["val"]
         return next(
             (n for n in node.all_input_nodes if self.changed.get(n, n.meta["val"]) is val), None
@@ -168,11 +169,12 @@ class _Again:
         return all(_has_view(node.args[0], user.args[1]) for user in node.users)
 
     def _is_known(self, node: Node) -> bool:
-        """Whether the layout of what it gives follows from its operands' as we know it: it did in the recording."""
+        """Whether our inference gives the layout of its result: it must give the recorded layout for the
+        recorded operands."""
         target: Any = node.target
         if not isinstance(target, torch._ops.OpOverload) or target is aten.as_strided.default:
             return False
-        if draws(node):  # in the order of memory
+        if draws(node):  # draws follow the order of memory
             return False
         now = {n: n.meta["val"] for n in node.all_input_nodes if n in self.changed}
         try:
@@ -201,7 +203,7 @@ class _Again:
         return copy
 
     def _restore(self, node: Node) -> None:
-        """It is given its operands as they lay in the recording."""
+        """Gives the node its operands in the layouts of the recording."""
         for of in node.all_input_nodes:
             if of in self.changed:
                 if of not in self._restored:
@@ -209,7 +211,7 @@ class _Again:
                 node.replace_input_with(of, self._restored[of])
 
     def _pin(self, node: Node) -> None:
-        """From now on, what reads it reads a copy, however it comes to lie again."""
+        """Makes all readers of the node read a copy from now on, whatever layout the node gets."""
         del node.meta[PINNED]
         users, like = list(node.users), self.changed[node]
         formats = [torch.contiguous_format, *CHANNELS_LAST.get(like.dim(), ())]
@@ -235,7 +237,7 @@ class _Again:
 
 
 def _infers_alike(node: Node) -> bool:
-    """Whether what it gives lies as follows from its operands."""
+    """Whether its layout is the one inferred from its operands."""
     return _lies_alike(node.meta["val"], _inferred(node))
 
 
@@ -266,13 +268,13 @@ def _lies_alike(a: Any, b: Any) -> bool:
         return all(map(_lies_alike, a, b))
     if not isinstance(a, torch.Tensor):
         return True
-    # Of gradients, which are not from the start of their memory, places count from their own.
+    # Gradients do not start at the start of their memory, so offsets count from their own start.
     numbers = zip((*a.stride(), a.storage_offset()), (*b.stride(), b.storage_offset()), strict=True)
     return all(same(m, n) for m, n in numbers)
 
 
 def _copies_for_views(node: Node) -> bool:
-    """As `reshape` does, where there is no such view."""
+    """Whether it is a copy before views, as `reshape` makes it where no such view exists."""
     return (
         node.target is aten.clone.default
         and node.kwargs.get("memory_format") is torch.contiguous_format
@@ -282,7 +284,7 @@ def _copies_for_views(node: Node) -> bool:
 
 
 def _can_be_read(node: Node) -> bool:
-    """Whether autograd gives the op its operand as it comes."""
+    """Whether autograd gives the op its operand without a copy."""
     of: Any = node.args[0]
     if node.target is aten.view_as_complex.default:
         return of.meta["val"].is_contiguous()  # type: ignore[no-any-return]
@@ -303,9 +305,10 @@ def _has_view(of: Any, shape: Any) -> bool:
 
 
 def laid_out(n: Node, like: Fake, recorder: Recorder) -> Node:
-    """A copy of `n` that lies as `like`, which is contiguous but for the strides of sizes of 1."""
+    """Returns a copy of `n` with the layout of `like`, which is contiguous except for strides of dimensions
+    of size 1."""
     graph, shape = recorder.graph, tuple(like.shape)
-    # However the gradient comes to lie in a pass.
+    # contiguous, whatever layout the gradient has in a pass
     copy = graph.create_node(
         "call_function",
         torch.ops.aten.clone.default,

@@ -1,4 +1,5 @@
-"""Sums of the gradients of one tensor.  Autograd adds to the first one in place if nobody else has it: the sum lies as that one does, in dimensions of size 1, too."""
+"""Sums of the gradients of one tensor. Autograd adds to the first one in place if it is the only owner: the
+sum then has the layout of the first one, also in dimensions of size 1."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ from frameloom.capture.tensors.fake import Fake
 
 Node = torch.fx.Node
 aten = torch.ops.aten
-# Of masks, the formula for `clamp` does likewise, but for tensors that are not plain ones, as the recorder's.
+# The formula for `clamp` does the same with masks, but not for tensor subclasses, as those of the recorder.
 IN_PLACE = (aten.add.Tensor, aten.logical_and.default, aten.logical_or.default)
 ADDED = "added"  # in the meta of such a sum
 
 
 def note_sum(node: Node) -> None:
-    """Of a node that was recorded just now, for a derivative."""
+    """Marks a sum that was just recorded for a derivative."""
     if node.target not in IN_PLACE or len(node.args) != 2 or node.kwargs:
         return
     first, second = node.args
@@ -29,7 +30,8 @@ def note_sum(node: Node) -> None:
     if node.target is not aten.add.Tensor:
         node.meta[ADDED] = True
         return
-    # Both are of one node of autograd's where a formula has a sum, but for one that gives a tensor several gradients.
+    # Both summands belong to one autograd node if a formula contains the sum; but a node may also give one
+    # tensor several gradients.
     if FROM not in first.meta:
         return
     if first.meta[FROM] == second.meta.get(FROM, first.meta[FROM]) and not _gives_several():
@@ -39,14 +41,14 @@ def note_sum(node: Node) -> None:
 
 
 def _gives_several() -> bool:
-    """Whether autograd's present node has results for the same place, as that of `x * x`."""
+    """Whether autograd's current node has several results for one tensor, as that of `x * x`."""
     node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
     edges = [edge for edge in node.next_functions if edge[0] is not None] if node else []
     return len(set(edges)) < len(edges)
 
 
 def summed(node: Node, meta: Any) -> Any:
-    """What `node` gives, which would be `meta` elsewhere."""
+    """Returns the layout of `node`, which would be that of `meta` without the sum in place."""
     if ADDED not in node.meta:
         return meta
     first: Any = node.args[0]

@@ -1,4 +1,4 @@
-"""Questions about the history that autograd keeps of Fakes, and the state in which it is followed backwards."""
+"""Questions about autograd's history of Fakes, and the state in which a backward pass follows it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def without_autocast() -> Iterator[None]:
-    """A backward pass runs outside of the autocast blocks of its forward pass."""
+    """Turns autocast off: a backward pass runs outside of the autocast blocks of its forward pass."""
     kinds = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
     for kind in kinds:
         torch.set_autocast_enabled(kind, False)
@@ -32,7 +32,7 @@ def without_autocast() -> Iterator[None]:
 
 
 def check_inputs(recorder: Recorder) -> None:
-    """A history that the program gives to a tensor from before the call is left to autograd itself."""
+    """Breaks where the program gives a history to an input: autograd itself has to do that."""
     for _, real, fake in recorder.inputs:
         requires = real.requires_grad or id(fake) in recorder.turned_on
         if fake.grad_fn is not None or (fake.requires_grad and not requires):
@@ -40,28 +40,30 @@ def check_inputs(recorder: Recorder) -> None:
 
 
 class Histories:
-    """Those of some Fakes, before a backward pass lets go of what they save."""
+    """The histories of some Fakes, before a backward pass frees what they save."""
 
     def __init__(self, roots: Sequence[Fake], recorder: Recorder) -> None:
         try:
             with recorder:
-                histories = [history(r) for r in roots]  # held together: an identity is one node's
+                # kept alive together, so that identities are unique
+                histories = [history(r) for r in roots]
             functions = {id(f): f for h in histories for f in h}
             kept = {n: tuple(_memories(f, recorder)) for n, f in functions.items()}
-            # Of what is saved itself, not a view of it: the identities.
+            # The identities of tensors that are saved themselves, not as views.
             saved = [t for f in functions.values() for t in saved_by(f)]
             self.itself = {id(t) for t in saved}
-        except RuntimeError as error:  # one was changed in place
+        except RuntimeError as error:  # a saved tensor was changed in place
             raise Break("gradient", first_line(error)) from error
         _check_counts([t for t in saved if isinstance(t, Fake)], recorder)
-        self.leading: dict[int, set[int]] = {}  # to a node, by its number, which of the roots lead
-        self._ends: dict[int, set[int]] = {}  # and to leaves, by identity
+        self.leading: dict[int, set[int]] = {}  # per node number: the roots that lead to the node
+        self._ends: dict[int, set[int]] = {}  # the same for leaves, by identity
         for n, h in enumerate(histories):
             for f in h:
                 self.leading.setdefault(f._sequence_nr(), set()).add(n)
                 if (leaf := getattr(f, "variable", None)) is not None:
                     self._ends.setdefault(id(leaf), set()).add(n)
-        # By a leaf's identity: when its gradient is ready.  Nodes run from the last made to the first, and their gradients are ready in order.
+        # Per identity of a leaf: when its gradient is ready. Nodes run from the last made to the first, and a
+        # node's gradients are ready in order.
         self.ready: dict[int, tuple[int, int]] = {}
         for f in functions.values():
             for place, (behind, _) in enumerate(f.next_functions):
@@ -69,15 +71,16 @@ class Histories:
                     when = -f._sequence_nr(), place
                     self.ready[id(leaf)] = max(when, self.ready.get(id(leaf), when))
         saving = [{id(f) for f in h if kept[id(f)]} for h in histories]
-        # By which of the roots lead there: the nodes that save tensors, of which a backward pass from one lets go for all.
+        # Sets of roots that lead to a node that saves tensors; a backward pass from one of them frees these
+        # tensors for all.
         leading = (frozenset(m for m, own in enumerate(saving) if f in own) for f in kept)
         self.saving = tuple({roots: None for roots in leading if roots})
-        # And per node, by its number.
+        # The same per node, by its number.
         self._kept = [
             (functions[n]._sequence_nr(), {m for m in saved if m is not None})
             for n, saved in kept.items()
         ]
-        self.saved: dict[Any, set[int]] = {}  # memories that are saved, by which of the roots
+        self.saved: dict[Any, set[int]] = {}  # saved memories, with the roots that lead to them
         for n, own in enumerate(saving):
             for f in own:
                 for memory in kept[f]:
@@ -85,11 +88,11 @@ class Histories:
                         self.saved.setdefault(memory, set()).add(n)
 
     def leading_to(self, leaf: Fake) -> frozenset[int]:
-        """The roots whose history ends there, too."""
+        """Returns the roots whose history leads to the leaf."""
         return frozenset(self._ends.get(id(leaf), ()))
 
     def saved_between(self, first: int, end: int) -> dict[Any, set[int]]:
-        """The memories that nodes with these numbers save, by which of the roots."""
+        """Returns the memories that nodes with these numbers save, with the roots that lead to them."""
         found: dict[Any, set[int]] = {}
         for number, memories in self._kept:
             for memory in memories if first <= number < end else ():
@@ -98,8 +101,9 @@ class Histories:
 
 
 def _check_counts(saved: Sequence[Fake], recorder: Recorder) -> None:
-    """Writes to `x.data` and to `x` are counted apart: compiled code, which saves one tensor for both, would notice others than eager.  So
-    plain Python takes the `.data`, and gives it to what follows."""
+    """Avoids `.data` in captured code where needed. Writes to `x.data` and to `x` have separate counters, but
+    compiled code saves one tensor for both, so it would notice other writes than eager. So plain Python takes
+    the `.data`, and passes it to the next graph."""
     if not recorder.data_sites:
         return
     written = {id(f.memory) for f in recorder.fakes if _is_written(f) and not counts(f)}
@@ -112,7 +116,7 @@ def _is_written(fake: Fake) -> bool:
 
 
 def history(fake: Fake) -> list[Any]:
-    """All autograd nodes behind it."""
+    """Returns all autograd nodes that it leads to."""
     found = {fake.grad_fn: None}
     stack = [fake.grad_fn]
     while stack:
@@ -124,9 +128,9 @@ def history(fake: Fake) -> list[Any]:
 
 
 def _memories(function: Any, recorder: Recorder) -> Iterator[Any]:
-    """Of what it saves in eager; None for what is no Fake."""
+    """Yields the memories that the node saves in eager; None for a tensor that is not a Fake."""
     if type(function).__name__ == "CopySlices":
-        yield None  # a pass lets go of the op on the view, whatever that has saved
+        yield None  # a pass frees the op on the view, whatever that has saved
         if (part := recorder.written_parts.get(function._sequence_nr())) is not None:
             yield from part.saved(saved_by)
     for tensor in saved_by(function):
@@ -144,7 +148,7 @@ def saved_by(function: Any) -> Iterator[Any]:
 
 
 def places_saved_by(function: Any) -> Iterator[Any]:
-    """What it can save; None where it does not for these operands, or has let go of it."""
+    """Yields what the node can save; None where it does not save it for these operands, or has freed it."""
     for name in _names(type(function)):
         value = getattr(function, name)
         for saved in value if isinstance(value, tuple | list) else (value,):

@@ -1,8 +1,8 @@
 """Tensors inside a captured graph that get hooks there (`register_hook`, `retain_grad`).
 
-What hooks see is the whole gradient of a tensor, and what they return is what those before it get.  The graph is one node of autograd's, so such a
-tensor is made by plain Python, by a break where that happens: then it has a node of its own, and is an input of what follows.
-"""
+A hook gets the whole gradient of a tensor, and its return value becomes the gradient of the tensor's
+operands. The graph is one node of autograd, so plain Python makes such a tensor, by a graph break there: then
+the tensor has a node of its own, and is an input of the next graph."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOOKING = frozenset(["register_hook", "retain_grad"])
 
 
 def check_not_hooked(t: Tracer) -> None:
-    """A torch call begins, which makes no tensor that gets hooks."""
+    """Called at the start of a torch call; breaks if its result gets hooks."""
     assert t.frame is not None
     if t.session.is_avoided(t.frame.code, ~t.frame.at.index):
         raise Break("autograd", "a tensor that gets hooks")
@@ -30,12 +30,12 @@ def note_site(t: Tracer, result: Any) -> None:
     assert t.frame is not None
     for made in result if isinstance(result, list | tuple) else (result,):
         if isinstance(made, Fake) and made.requires_grad:
-            # Not the instruction itself, at which other things are avoided.
+            # Not the instruction itself, where other calls are avoided.
             made.made_at = t.frame.code, ~t.frame.at.index
 
 
 def check_hooking(t: Tracer, name: str, args: list[Value]) -> None:
-    """`name` is a method that plain Python takes."""
+    """Avoids the call that made the tensor, if `name` is a hooking method, which plain Python calls."""
     tensor = t.look(args[0]) if args and name in HOOKING else None
     if not isinstance(tensor, TensorValue) or tensor.real is not None or t.session.forced:
         return

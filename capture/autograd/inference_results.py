@@ -1,5 +1,5 @@
-"""Graphs whose results the program makes with inference mode the other way round than it is where the graph is called, all or some of them; or with a
-history, which that mode would keep from them."""
+"""Graphs some of whose results the program makes in another inference mode than that at the call of the
+graph; or makes with a history, which inference mode would prevent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Modes:
-    """Those to run the graph in, and the outputs to be copied in the other inference mode."""
+    """The modes in which the graph runs, and the outputs that are copied in the other inference mode."""
 
     inference: bool
     gradients: bool
@@ -27,12 +27,13 @@ class Modes:
 
 
 def modes_of(outputs: Sequence[TensorValue]) -> Modes | None:
-    """None where they are those in which the graph is called."""
+    """Returns None if the modes at the call are right."""
     now = torch.is_inference_mode_enabled()
     fakes: list[Any] = [value.fake for value in outputs]
     made = [n for n, fake in enumerate(fakes) if fake.memory.input is None]
     memories = {n: fakes[n].memory for n in made}
-    # Autograd notes of views of inputs, too, in which mode they were made, and says so where it refuses a write.
+    # Autograd also notes for views of inputs in which mode they were made, and says so when it refuses a
+    # write.
     of_inputs = [f for f in fakes if f.memory.input is not None and f.view_of is not None]
     views = [f.view_of for f in of_inputs]
     noted = [is_noted_as_inference(f) for f in of_inputs]
@@ -67,7 +68,7 @@ def run_in_modes(graph: Any, modes: Modes, *inputs: Any) -> tuple[Any, ...]:
 
 
 def _copy(out: torch.Tensor) -> torch.Tensor:
-    """It lies in memory of its own as the other does."""
+    """Returns a copy with the same layout in memory of its own."""
     whole = out.new_empty(0).set_(out.untyped_storage().clone())  # type: ignore[call-overload]
     strided = out.shape, out.stride(), out.storage_offset()
     return whole.as_strided(*strided) if out._is_view() else whole.as_strided_(*strided)

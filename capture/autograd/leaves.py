@@ -1,10 +1,12 @@
-"""Leaves of autograd's that captured code makes: `x.detach().requires_grad_()`, `torch.zeros(3, requires_grad=True)`.
+"""Leaves of autograd that captured code makes: `x.detach().requires_grad_()`, `torch.zeros(3,
+requires_grad=True)`.
 
-Histories may begin there as long as nobody outside sees the tensor itself.  One that is seen outside, or to which alone the history of a result
-leads, is made by plain Python: by a break where it was made, so that it is an input of what follows.
+Histories may begin there as long as the tensor itself is not visible outside. If it is visible, or is the
+only leaf that the history of a result leads to, plain Python makes it: by a graph break where it was made, so
+that it is an input of the next graph.
 
-A tensor that is given to captured code, and of which that has computed nothing yet, is made a leaf right before the graph is called.
-"""
+A tensor that is an argument of captured code, and from which the code has computed nothing yet, is made a
+leaf right before the graph is called."""
 
 from __future__ import annotations
 
@@ -33,15 +35,17 @@ def is_leaf(fake: Fake) -> bool:
 
 
 def has_leaf_behind(fake: Fake) -> bool:
-    """Of a tensor that requires gradients, a view without history calls itself a leaf."""
+    """Whether it is a view without history of a tensor that requires gradients; such a view reports that it
+    is a leaf."""
     view = fake.view_of
     return view is not None and not view.grad and view.parent.requires_grad
 
 
 def check_given_leaves(t: Tracer, result: Any) -> None:
-    """A view that is made without gradients says of itself what its base does.  That is the input that it is a view of, unless that is a view itself."""
+    """Guards views that are made without gradients: they report what their base reports. The base is the
+    input that they are views of, unless that is a view itself."""
     if type(result) is Fake and result.memory.input is None:
-        return  # most often
+        return  # the most frequent case
     for fake in fakes_in((result,)):
         given = fake.memory.input
         if given is None or not fake.requires_grad or not has_leaf_behind(fake):
@@ -55,7 +59,7 @@ def check_given_leaves(t: Tracer, result: Any) -> None:
 
 
 def real_is_leaf(tensor: torch.Tensor) -> bool:
-    """Autograd refuses to look at some views that were written to."""
+    """Returns `tensor.is_leaf`. Autograd refuses the query for some views that were written to."""
     try:
         return tensor.is_leaf
     except RuntimeError as error:
@@ -63,12 +67,12 @@ def real_is_leaf(tensor: torch.Tensor) -> bool:
 
 
 def begins_history(tensor: torch.Tensor) -> bool:
-    """Of a tensor that is given: whether it is a leaf in its own right, and no view that only says what its base does."""
+    """Whether an input is a leaf in its own right, and not a view that only reports what its base does."""
     return _capture.accumulates(tensor) if tensor.requires_grad else real_is_leaf(tensor)
 
 
 def guard_leaf(t: Tracer, value: TensorValue) -> None:
-    """A given tensor that requires gradients begins a history in every call, or in none."""
+    """Guards that an input that requires gradients begins a history in every call, or in none."""
     assert value.origin is not None
     if begins_history(value.real) and value.real.requires_grad:
         t.guards.add(value.origin, "accumulates")
@@ -79,7 +83,7 @@ def guard_leaf(t: Tracer, value: TensorValue) -> None:
 
 
 def require_gradient(t: Tracer, value: TensorValue) -> None:
-    """`requires_grad_()` on a tensor without."""
+    """Records `requires_grad_()` on a tensor that does not require gradients."""
     fake: Any = value.fake
     possible = fake.is_floating_point() or fake.is_complex()
     if not possible or is_inference(fake):
@@ -93,7 +97,8 @@ def require_gradient(t: Tracer, value: TensorValue) -> None:
 
 
 def _note_given(t: Tracer, value: TensorValue, fake: Any) -> None:
-    """What comes before may neither depend on the tensor nor raise: it comes behind, there."""
+    """Notes an input that becomes a leaf before the graph. Earlier code may not depend on it nor raise,
+    because in the compiled call it runs after that."""
     assert t.frame is not None
     site, recorder = (t.frame.code, t.frame.at.index), t.recorder
     is_used = fake.memory.version or fake.node.users or fake.grad_fn is not None
@@ -108,7 +113,7 @@ def _note_given(t: Tracer, value: TensorValue, fake: Any) -> None:
 def turning_on(
     t: Tracer, graph: CapturedGraph | None, compiled: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """The graph, in front of whose call inputs are made to require gradients."""
+    """Returns a function that makes inputs require gradients, and then calls the graph."""
     places = []
     for _, origin, site in t.recorder.turned_on.values():
         if graph is None or t.arrays or origin not in graph.inputs:
@@ -129,7 +134,7 @@ def turning_on(
 
 
 def note_leaf(t: Tracer, fake: Fake) -> None:
-    """The current instruction makes `fake` a leaf."""
+    """Notes that the current instruction makes `fake` a leaf."""
     assert t.frame is not None
     site = (t.frame.code, t.frame.at.index)
     if t.session.forced or t.session.is_avoided(*site):
@@ -139,7 +144,7 @@ def note_leaf(t: Tracer, fake: Fake) -> None:
 
 
 def check_that_leaves_stay_inside(t: Tracer, outputs: Sequence[TensorValue]) -> None:
-    """Raises Avoid for one that is an output, or seen through a view of it."""
+    """Raises Avoid for a leaf that is an output, or visible through a view of it."""
     if not t.leaves:
         return
     for value in outputs:
@@ -153,8 +158,9 @@ def check_that_leaves_stay_inside(t: Tracer, outputs: Sequence[TensorValue]) -> 
 def check_views_of_later_leaves(
     outputs: Sequence[TensorValue], states: Sequence[FrameState]
 ) -> None:
-    """Raises Skip where a tensor may begin a history behind the graph, of which that gives a view that something was written to: autograd has
-    such a view follow its base then, and tells it by the writes that it counts since the view was made.  A graph makes it behind them."""
+    """Raises Skip where a tensor may begin a history after the graph, and the graph returns a view of it that
+    was written to. Autograd then makes the view follow its base; it detects this by the number of writes
+    since the view was made. A graph makes the view after the writes."""
     if not any("requires_grad_" in state.code.co_names for state in states):
         return
     for value in outputs:
@@ -164,6 +170,7 @@ def check_views_of_later_leaves(
 
 
 def leaves_or(t: Tracer, cause: Exception) -> Exception:
-    """What to raise where the history of a result cannot be kept for `cause`: perhaps it can with the leaves as inputs."""
+    """Returns what to raise where the history of a result cannot be kept because of `cause`: perhaps it can
+    be kept with the leaves as inputs."""
     made = [*t.leaves.values(), *t.recorder.turned_on.values()]
     return Avoid(made[0][-1]) if made else cause

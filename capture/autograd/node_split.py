@@ -1,9 +1,9 @@
-"""Where the results of one graph do not lead to the same: the autograd nodes that show it.
+"""Splits the autograd node of a graph whose results lead to different inputs.
 
-A backward pass from a result goes through all that its history leads to, calls what waits there, and lets go of what is saved, also where no gradient
-comes.  So inputs that the program may look at stand behind nodes of their own, which the passes go through that eager goes through.  A
-result that is computed from others comes in at a node, a *gate*, that leads to theirs, where the gradient between them can be asked for.
-"""
+A backward pass from a result goes through everything that its history leads to, calls hooks there, and frees
+saved tensors, also where no gradient flows. So inputs that the program may inspect get nodes of their own,
+and a pass goes through the same ones as in eager. A result that is computed from other results enters at a
+node, a *gate*, that leads to theirs, where the gradient between them can be asked for."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ from frameloom.capture.autograd.gradient_flow import TOTAL, reach
 from frameloom.capture.autograd.prune import Partial
 from frameloom.capture.recording.captured_graph import Backward, behind
 
-MOST = 8  # a backward graph is compiled for each set of inputs
-Entries = frozenset[int]  # of `Backward.tangents`
+MOST = 8  # most nodes; a backward graph is compiled for each set of inputs
+Entries = frozenset[int]  # entries of `Backward.tangents`
 
 
 @dataclass(eq=False)
 class Window:
-    """One node.  `label`: the results whose passes go through it; `ends`: entries of `inputs` that get their gradients here."""
+    """One autograd node. `label`: the results whose passes go through it; `ends`: entries of `inputs` that
+    get their gradients here."""
 
     label: Entries
     ends: tuple[int, ...] = ()
-    slots: tuple[int, ...] = ()  # of a gate: the results that get gradients from its own
-    entry: tuple[int, ...] = ()  # the results that are its own
-    given: list[Window] = field(default_factory=list)  # to which it leads by way of `slots`
-    beyond: list[Window] = field(default_factory=list)  # and otherwise
+    # of a gate: the results that get gradients from the gate's own results
+    slots: tuple[int, ...] = ()
+    entry: tuple[int, ...] = ()  # the results that enter here
+    given: list[Window] = field(default_factory=list)  # the nodes to which it leads through `slots`
+    beyond: list[Window] = field(default_factory=list)  # other nodes to which it leads
 
     @property
     def is_gate(self) -> bool:
@@ -39,7 +41,7 @@ class Window:
 
 
 class Windows:
-    """What a graph's nodes can be."""
+    """The possible nodes of a graph."""
 
     def __init__(self, how: Backward) -> None:
         self._how = how
@@ -50,7 +52,8 @@ class Windows:
         totals = [(named[t], n) for n in nodes for t in n.meta.get(TOTAL, ())]
         self._totals = {k: n for k, n in totals if k in shown}
         uncut, cut = reach(nodes, self._seeds), self._cut(nodes)
-        # By result that others are computed from: these and itself, and from which gradients come to it and nothing in between.
+        # Per result that others are computed from: these results and itself; and those whose gradients reach
+        # it without another result in between.
         self._from = {k: frozenset(uncut[n]) for k, n in self._totals.items()}
         self._next = {k: frozenset(cut.get(n, ())) - {k} for k, n in self._totals.items()}
         everything = frozenset(range(len(how.tangents)))
@@ -63,7 +66,7 @@ class Windows:
         return not self.telling and not self._totals
 
     def _computed_apart(self, flows: Mapping[torch.fx.Node, set[int]]) -> Entries:
-        """Those of `telling` whose gradients have no step in common with the others'."""
+        """Returns those of `telling` whose gradients share no step with those of others."""
         if not self.telling:
             return frozenset()
         outputs: Any = self._how.graph.output_node().args[0]
@@ -81,7 +84,8 @@ class Windows:
         return reach(nodes, self._seeds, {n: self._seeds[k] for k, n in self._totals.items()})
 
     def apart(self, told: Collection[int]) -> list[Window]:
-        """The nodes, those first to which others lead.  `told`: those of `telling` that the program may look at in this call."""
+        """Returns the nodes, in an order in which a node comes after those that it leads to. `told`: those of
+        `telling` that the program may inspect in this call."""
         leading, everything = self._how.leading, frozenset(range(len(self._how.tangents)))
         rest = tuple(k for k in range(len(leading)) if k not in told)
         ends = {n: tuple(k for k in told if leading[k] == n) for n in (leading[k] for k in told)}
@@ -103,11 +107,11 @@ class Windows:
         return [*windows, *gates]
 
     def _enter(self, windows: Sequence[Window]) -> list[Window]:
-        """Say where the results come in, and give the gates that this takes."""
+        """Decides where the results enter, and returns the gates that this takes."""
         gates: dict[object, Window] = {}
-        for k in range(len(self._how.tangents)):  # behind those that they are computed from
+        for k in range(len(self._how.tangents)):  # after those that they are computed from
             if self._how.tangents[k] in self._how.view_results:
-                continue  # it comes in where the tensor does that it is a view of
+                continue  # it enters with the tensor that it is a view of
             through = [n for n, w in enumerate(windows) if k in w.label]
             slots = tuple(t for t, own in self._next.items() if k in own)
             least = min((windows[n] for n in through), key=lambda w: len(w.label), default=None)
@@ -125,7 +129,8 @@ class Windows:
         return [*gates.values()]
 
     def backward(self, window: Window, windows: Sequence[Window]) -> Backward:
-        """What is left of the graph's for one of these nodes; a gate has the results of its slots as further inputs."""
+        """Returns the part of the graph's backward for one node; a gate has the results of its slots as
+        additional inputs."""
         how, everything = self._how, frozenset(range(len(self._how.tangents)))
         outputs: Any = how.graph.output_node().args[0]
         kept = sorted(window.entry if window.is_gate else window.label)
@@ -136,7 +141,7 @@ class Windows:
         else:
             wanted = [outputs[k] for k in window.ends]
             inputs = [how.inputs[k] for k in window.ends]
-        # Where sizes are read of what is saved, places count.
+        # Where saved tensors give sizes, positions matter.
         part = Partial(how, missing, window.is_gate, wanted, only_read=not how.sizes)
         count = len(how.saved_inputs)
         saved = range(count + len(how.saved_outputs)) if how.sizes else part.reads
@@ -162,7 +167,7 @@ class Windows:
 
 
 def _is_saved_by(window: Window, label: Entries, windows: Sequence[Window]) -> bool:
-    """Whether a pass through it goes through those of eager's nodes to which these results lead."""
+    """Whether a pass through it goes through those nodes of eager to which exactly these results lead."""
     if window.is_gate:
         return label <= window.label
     least = _least(w for w in windows if not w.is_gate and w.label >= label)
@@ -170,7 +175,7 @@ def _is_saved_by(window: Window, label: Entries, windows: Sequence[Window]) -> b
 
 
 def _least(windows: Iterable[Window]) -> list[Window]:
-    """Those that lead to all of them."""
+    """Returns the windows whose label contains no other window's label."""
     found: list[Window] = []
     for w in sorted(windows, key=lambda w: len(w.label)):
         if not any(w.label > f.label for f in found):

@@ -1,9 +1,9 @@
-"""Normalised values that the backward pass reads, computed again from the statistics.
+"""Computes normalized values for the backward pass again from the statistics.
 
-What a normalisation has made is read again by the derivative of the function behind it (`silu(batch_norm(x))`), and eager keeps it.  The
-derivative of the normalisation itself needs the input and the statistics, and from these the value is a few operations per element, with the bits
-of the forward pass: so it is neither written nor kept.
-"""
+The result of a normalization is read again by the derivative of the next function (`silu(batch_norm(x))`),
+and eager keeps it. The derivative of the normalization itself needs the input and the statistics. From these,
+the value takes a few operations per element, with the bits of the forward pass, so it is neither written nor
+kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Node = torch.fx.Node
 aten = torch.ops.aten
-# Where they have input, weight and bias.
+# Positions of input, weight and bias.
 NORMS = {
     aten._native_batch_norm_legit_functional.default: (0, 1, 2),
     aten._native_batch_norm_legit.no_stats: (0, 1, 2),
@@ -33,7 +33,8 @@ WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 
 def renormalize(recorder: Recorder, later: Collection[Node], results: Collection[Node]) -> None:
-    """Nodes of `later`, those of the backward pass, read a value computed again in the place of one that would be kept for them."""
+    """Makes nodes of `later` (the backward pass) read a value that is computed again, in place of one that
+    would be kept for them."""
     made: dict[Node, Node | None] = {}
     for n in [n for n in recorder.graph.nodes if n in later]:
         for read in n.all_input_nodes:
@@ -48,10 +49,10 @@ def renormalize(recorder: Recorder, later: Collection[Node], results: Collection
 
 
 def _norm_behind(read: Node, results: Collection[Node]) -> Node | None:
-    """The normalisation whose value `read` is; None if it is something else, or there anyway."""
+    """Returns the normalization whose value `read` is; None if it is something else, or is a result anyway."""
     if read in results:
         return None
-    if read.target is aten.clone.default:  # of what is changed in place behind it
+    if read.target is aten.clone.default:  # a copy of a value that is changed in place later
         return _norm_behind(read.args[0], results)  # type: ignore[arg-type]
     if read.target is not operator.getitem or read.args[1] != 0:
         return None
@@ -73,7 +74,7 @@ def _is_read(n: Any, later: Collection[Node]) -> bool:
 
 
 def _value(recorder: Recorder, norm: Node, later: Collection[Node], before: Node) -> Node | None:
-    """A new node in front of `before`; None where what it needs is not kept anyway."""
+    """Makes the value as a new node before `before`; None where its operands are not kept anyway."""
     x, weight, bias = (norm.args[k] for k in NORMS[norm.target])  # type: ignore[index]
     statistics = {u.args[1]: u for u in norm.users if u.target is operator.getitem}
     mean, deviation = statistics.get(1), statistics.get(2)
@@ -88,7 +89,7 @@ def _value(recorder: Recorder, norm: Node, later: Collection[Node], before: Node
         return None
     recorder.where = norm.meta.get("stack", "")
     if bias is not None and not _is_read(bias, later):
-        # Eager does not look whether it is changed before the backward pass.
+        # Eager does not check whether it is changed before the backward pass.
         with recorder.graph.inserting_before(norm):
             bias = recorder.emit(aten.clone.default, (bias,), {})
 
@@ -111,7 +112,7 @@ def _value(recorder: Recorder, norm: Node, later: Collection[Node], before: Node
 
 
 def _over(norm: Node, statistic: Node, shape: Sequence[int], of: Any) -> Node:
-    """A statistic in a form that broadcasts over the input."""
+    """Returns a statistic in a shape that broadcasts over the input."""
     ones = [1] * (len(shape) - 2)
     if norm.target is aten.native_layer_norm.default:
         return statistic
@@ -124,7 +125,7 @@ def _over(norm: Node, statistic: Node, shape: Sequence[int], of: Any) -> Node:
 
 
 def _along(norm: Node, parameter: Node, ndim: int, of: Any) -> Node:
-    """A weight or bias likewise."""
+    """Returns a weight or bias in a shape that broadcasts over the input."""
     if norm.target is aten.native_layer_norm.default:
         return parameter
     return of(aten.view.default, parameter, [1, -1, *[1] * (ndim - 2)])  # type: ignore[no-any-return]

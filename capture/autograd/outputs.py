@@ -1,9 +1,9 @@
-"""What the program's outputs are made of where gradients are needed: results of one autograd node, and views made behind it.
+"""How the program's outputs are made where gradients are needed: as results of one autograd node, and as
+views made after it.
 
-Autograd has to see which outputs are views, and of what: a view of an input, and several outputs over one memory, are made anew
-at each call, from the input or from one result of the graph, by the views that the program made.  Those that one op gives together are made
-by that op: autograd refuses writes to them.
-"""
+Autograd has to see which outputs are views, and of which tensor. So each call makes a view of an input again,
+and also several outputs over one memory: from the input or from one result of the graph, by the program's
+views. Views that one op returns together are made by that op, because autograd refuses writes to them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,16 @@ from frameloom.capture.tensors.functionalize import ViewOf
 from frameloom.errors import Break, first_line
 
 DETACH = torch.ops.aten.detach.default
-DATA: Any = torch.Tensor.data.__get__  # writes to it are not counted as writes to the tensor
+# writes to its result are not counted as writes to the tensor
+DATA: Any = torch.Tensor.data.__get__
 
 
 class Outputs:
-    """`results`: what the graph returns; `made_of`: for each output of the program, the number of the result that it is, or the
-    views that it is made by; `views`: the results that are made by views, too, because others are computed from them."""
+    """How each output of the program is made.
+
+    `results`: what the graph returns; `made_of`: per output of the program, the number of the result that it
+    is, or the views that make it; `views`: the results that are made by views, too, because other outputs are
+    computed from them."""
 
     def __init__(self, outputs: Sequence[Fake]) -> None:
         self.results: list[Fake] = []
@@ -43,7 +47,7 @@ class Outputs:
             self._place(numbers, [outputs[n] for n in numbers])
 
     def _place(self, numbers: list[int], fakes: list[Fake]) -> None:
-        """The outputs over one memory."""
+        """Decides how the outputs over one memory are made."""
         memory = fakes[0].memory
         wanted = memory.root.requires_grad or any(f.requires_grad for f in fakes)
         alone = len(fakes) == 1 and has_history(fakes[0]) and _above_pieces(fakes[0]) is None
@@ -76,8 +80,9 @@ class Outputs:
         self._make_of(source, numbers, fakes)
 
     def _source_of(self, fake: Fake) -> Fake:
-        """What the graph returns for an output, or for what all outputs over its memory are views of: what that is itself a view of.  Not where
-        something was written there: gradients between it and other outputs are the graph's."""
+        """Returns what the graph returns for an output, or for the common base of all outputs over its
+        memory: the base of that tensor. After a write to the memory, it may return the tensor itself, because
+        the graph computes gradients between it and other outputs."""
         base = _base(fake)
         if not has_history(base) or _hides(fake, base) or _is_spoilt(fake):
             return fake
@@ -86,8 +91,8 @@ class Outputs:
         return base
 
     def _comes_from(self, other: Fake, fake: Fake) -> bool:
-        """Whether autograd leads from `other`, an output, to `fake`, over whose memory something was written: not from views made before that, which
-        are views of the base alone then."""
+        """Whether autograd leads from `other`, an output, to `fake`, whose memory was written to. Views made
+        before the write do not count: after it, they are views of the base alone."""
         if other.memory is not fake.memory:
             return other.requires_grad and fake.node in self._read_by_others
         version = fake.memory.version
@@ -96,7 +101,8 @@ class Outputs:
         return is_output and bool(views) and all(v.version == version for v in views)
 
     def _place_without_history(self, numbers: list[int], fakes: list[Fake]) -> None:
-        """Views that a node makes refuse what is written to them later, if that has a history."""
+        """Places outputs without history. A view that is a result of a node would refuse later writes of
+        tensors with a history."""
         memory = fakes[0].memory
         views = [f.view_of for fake in fakes for f in _line(fake) if f.view_of is not None]
         alone = memory.input is None and len(fakes) == 1
@@ -119,7 +125,7 @@ class Outputs:
         number = memory.input if of_input else self._result(source)
         made = {id(source): (of_input, number)}
         early = _early(source, fakes) if of_input else set()
-        # Each from the last one that it is a view of, and others are computed from.
+        # Each is made from the last tensor on its chain that is already made.
         for n, fake in sorted(zip(numbers, fakes, strict=True), key=lambda p: len(_line(p[1]))):
             if fake is source and not of_input:
                 self.made_of[n] = number
@@ -138,14 +144,14 @@ class Outputs:
             self.views[own], made[id(fake)] = view, (False, own)
 
     def _leads_on(self, fake: Fake, source: Fake) -> bool:
-        """Whether a gradient comes to this view from other outputs, where the program may ask for it."""
+        """Whether other outputs pass a gradient to this view, and the program may ask for it."""
         if fake is source or fake.node not in self._read_by_others:
             return False
         return has_history(fake) and not _hides(fake, source)
 
     @cached_property
     def _read_by_others(self) -> set[Node]:
-        """What outputs are computed from."""
+        """Returns the nodes that outputs are computed from."""
         read = [a for f in self._outputs for a in f.node.all_input_nodes]
         return behind(read, lambda n: n.all_input_nodes)
 
@@ -155,7 +161,7 @@ class Outputs:
 
 
 def _early(source: Fake, fakes: Sequence[Fake]) -> set[int]:
-    """The identities of those views of an input that come before all that reads it but such views."""
+    """Returns the identities of those views of an input that come before all its other readers."""
     if source.memory.version:
         return set()
     first = {id(f): _line(f, source)[1].node for f in fakes if f is not source}
@@ -172,7 +178,8 @@ def has_history(fake: Fake) -> bool:
 
 
 def _leads_to(base: Fake, view: Fake) -> bool:
-    """Whether the history of a view goes through that tensor's.  The one that autograd makes anew behind a write goes to what was written to at once."""
+    """Whether the history of a view goes through that of the base. After a write, autograd makes a new
+    history, which leads directly to the written tensor."""
     if not view.memory.version or base is view:
         return True
     node = view.grad_fn
@@ -184,15 +191,16 @@ def _leads_to(base: Fake, view: Fake) -> bool:
 
 
 def meet_histories(outputs: Sequence[Fake]) -> None:
-    """Lets autograd make the histories of views anew whose base was written to, while their ops are recorded."""
+    """Lets autograd make new histories for views whose base was written to, while their ops are recorded."""
     for fake in outputs:
         for f in _line(fake):
             has_history(f)
 
 
 def recorded_views(outputs: Sequence[Fake]) -> tuple[frozenset[int], frozenset[int]]:
-    """Those of `outputs` that autograd, for which they have no history yet, is to know as views: the program made them with gradient mode on, of a
-    tensor that requires no gradient.  One by one; and those of which, or of what they are views of, one op has given several."""
+    """Returns the outputs without history that autograd has to know as views: the program made them with
+    gradient mode on, from a tensor that requires no gradient. The first set has single views; the second has
+    those on whose chain of views one op returned several."""
     alone, pieces = set(), set()
     for n, fake in enumerate(outputs):
         line = _line(fake, _base(fake))
@@ -207,8 +215,9 @@ def recorded_views(outputs: Sequence[Fake]) -> tuple[frozenset[int], frozenset[i
 def creation_of(
     outputs: Sequence[Fake], pieces: Collection[int], remade: Collection[int]
 ) -> dict[int, str]:
-    """What autograd is to note, of those of `outputs` that are views, where making them anew would not say it.  `pieces`: that one op gives several of;
-    `remade`: those that were made with gradient mode on, and are made again without."""
+    """Returns the note that autograd needs for outputs that are views, where making them again would not set
+    it. `pieces`: one op returned several of them; `remade`: made with gradient mode on, but made again
+    without."""
     views = [n for n, fake in enumerate(outputs) if _is_told(fake)]
     found = {n: "DEFAULT" for n in views if n in remade}
     found |= dict.fromkeys(pieces, "MULTI_OUTPUT_NODE")
@@ -216,7 +225,7 @@ def creation_of(
 
 
 def is_noted_as_inference(view: Fake) -> bool:
-    """A view of a view that was made in inference mode counts as made there."""
+    """Whether autograd notes the view as made in inference mode. A view of such a view counts, too."""
     while (of := view.view_of) is not None:
         if of.inference:
             return True
@@ -231,7 +240,8 @@ def told_views(outputs: Sequence[Fake], made_alike: Collection[int]) -> frozense
     found = set()
     for n, f in enumerate(outputs):
         if not _is_told(f):
-            # What is cut from another result is no base of that one (autograd/detached_results.py).
+            # A result cut by `detach` from another result does not have that one as its base
+            # (autograd/detached_results.py).
             if _is_cut(f) and count[id(f.memory)] > 1:
                 found.add(n)
             continue
@@ -255,14 +265,14 @@ def _is_cut(fake: Fake) -> bool:
 
 
 def _base(fake: Fake) -> Fake:
-    """The tensor that autograd knows it as a view of; itself where it is none."""
+    """Returns the tensor that autograd knows it as a view of; itself if it is none."""
     while (view := fake.view_of) is not None and view.told and view.func is not DETACH:
         fake = view.parent
     return fake
 
 
 def _line(fake: Fake, base: Fake | None = None) -> list[Fake]:
-    """From `base`, or the memory's root, to `fake`, by views."""
+    """Returns the chain of views from `base`, or from the memory's root, to `fake`."""
     line = [fake]
     while line[-1] is not base and line[-1].view_of is not None:
         line.append(line[-1].view_of.parent)
@@ -270,7 +280,7 @@ def _line(fake: Fake, base: Fake | None = None) -> list[Fake]:
 
 
 def _common(fakes: Sequence[Fake]) -> Fake:
-    """The last tensor that all are views of, with nothing between it and them that hides its history."""
+    """Returns the last tensor that all are views of, without a hidden history between it and them."""
     lines = []
     for fake in fakes:
         line = _line(fake)
@@ -286,9 +296,10 @@ def _common(fakes: Sequence[Fake]) -> Fake:
 
 
 def _above_complex(fake: Fake) -> Fake:
-    """What complex numbers are a view of.  Lazily conjugated or negated, they would be a view as a node's result, too, to which autograd refuses
-    writes; and where real parts of a node's result are written, autograd takes it to lie at the start of its memory."""
-    # Gradients between what was written to and what is computed from it are the graph's.
+    """Returns the tensor that a complex tensor is a view of. A lazily conjugated or negated result of a node
+    would be a view, and autograd refuses writes to it. If the real part of a node's result is written,
+    autograd assumes that the result starts at the start of its memory."""
+    # Gradients between a written tensor and what is computed from it belong to the graph.
     whole = fake.is_complex() and not fake.memory.version
     while (whole or fake.is_conj() or fake.is_neg()) and not _is_hidden(fake):
         if fake.view_of is None or not has_history(fake.view_of.parent):
@@ -298,7 +309,7 @@ def _above_complex(fake: Fake) -> Fake:
 
 
 def _above_pieces(fake: Fake) -> Fake | None:
-    """What an op has split last, of the tensors that `fake` is a view of."""
+    """Returns the tensor that an op has split last, among those that `fake` is a view of."""
     for f in reversed(_line(fake)):
         if f.view_of is not None and f.view_of.piece is not None and has_history(f.view_of.parent):
             return f.view_of.parent
@@ -306,7 +317,7 @@ def _above_pieces(fake: Fake) -> Fake | None:
 
 
 def _is_spoilt(fake: Fake) -> bool:
-    """Whether something was written to it since an op has split it: autograd refuses to use the pieces then."""
+    """Whether its memory was written to since an op split it: autograd then refuses to use the parts."""
     views = [f.view_of for f in _line(fake) if f.view_of is not None]
     return any(v.piece is not None and v.version < fake.memory.version for v in views)
 
@@ -344,11 +355,12 @@ def _steps(fake: Fake, source: Fake) -> list[ViewStep]:
 
 
 def _from(fake: Fake, view: ViewOf) -> tuple[Any, ...]:
-    """Arguments of `strided`.  A Fake of an input starts at 0, wherever in its storage the input starts."""
+    """Returns the arguments of `strided`. The Fake of an input has offset 0, wherever in its storage the
+    input starts."""
     size, stride = (*view.args, *view.kwargs.values())[:2]
     return size, stride, fake.storage_offset() - view.parent.storage_offset()
 
 
 def strided(tensor: Any, size: Any, stride: Any, behind: Any) -> Any:
-    """A view that starts so many elements behind the tensor's start."""
+    """Returns a view that starts `behind` elements after the tensor's start."""
     return tensor.as_strided(size, stride, tensor.storage_offset() + behind)

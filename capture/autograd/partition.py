@@ -1,18 +1,17 @@
 """What the forward graph keeps for the backward graph: a minimum cut between the two.
 
-Every value that the backward graph reads is either saved or computed again from what is saved.  Saving costs the value's
-bytes, written once and read once; computing elementwise ops again costs nothing but their operands, as they are fused into
-what needs them.  The cheapest choice for a whole graph is a minimum cut of a network whose edges are the values.
-Source: Jain et al., "Checkmate" (2020), for recomputing as a trade; the cut is the one of He and Chen's functorch
-partitioner (2022), reduced to elementwise ops.
+Every value that the backward graph reads is either saved or computed again from what is saved. Saving costs
+the value's bytes, written once and read once; computing elementwise ops again costs nothing but their
+operands, as they are fused into their readers. The cheapest choice for a whole graph is a minimum cut of a
+network whose edges are the values. Source: Jain et al., "Checkmate" (2020), for recomputing as a trade; the
+cut is the one of He and Chen's functorch partitioner (2022), reduced to elementwise ops.
 
-In a checkpointed region (`Region`) everything is computed again, and nothing saved but the states of random number generators
-(`autograd/redrawn.py`).  With a budget for what is saved, other ops may be computed again, too, at a price; the price of a byte rises until what is
-saved fits.
+In a checkpointed region (`Region`) everything is computed again, and only the states of random number
+generators are saved (`autograd/redrawn.py`). With a budget for saved bytes, other ops may be computed again,
+too, at a cost; the price of a byte rises until the saved values fit.
 
-What the program can get hold of and change is saved where eager saves it, too, and nowhere else: so that a change is noticed where
-eager notices it.
-"""
+A tensor that the program can reach and change is saved only where eager saves it, too, so that a change is
+noticed in the same cases as in eager."""
 
 from __future__ import annotations
 
@@ -35,11 +34,11 @@ from frameloom.ir.symbolic.expr import hint_of
 Node = torch.fx.Node
 aten = torch.ops.aten
 SOURCE, SINK = "source", "sink"
-# Elementwise, but not marked so in PyTorch.
+# Elementwise, but PyTorch does not mark them so.
 ELEMENTWISE = {aten.clone.default, aten._to_copy.default, aten.copy.default}
 NEVER = float("inf")
-AVOIDED = 1e18  # a finite price: nothing is saved for it
-# Names in functions that may write to tensors so that autograd does not notice.
+AVOIDED = 1e18  # a finite cost that no saved value is worth
+# Names in functions that may write to tensors without autograd's notice.
 UNNOTICED = frozenset(
     [
         "data",
@@ -56,12 +55,12 @@ UNNOTICED = frozenset(
         "_unsafe_preserve_version_counter",
     ]
 )
-PRODUCTS = 100.0  # as many take about as long as a byte
-HIGHEST, STEPS = 1e9, 12  # of the search for a price
+PRODUCTS = 100.0  # this many multiplications take about as long as moving a byte
+HIGHEST, STEPS = 1e9, 12  # bounds of the search for a price
 
 
 def is_view(node: Node) -> bool:
-    """Views are made again, of what they are views of."""
+    """Whether the node is a view; views are made again from their base."""
     target: Any = node.target
     overload = node.op == "call_function" and isinstance(target, torch._ops.OpOverload)
     return overload and facts_of(target).behaviour == "view"
@@ -69,9 +68,12 @@ def is_view(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class Question:
-    """`order`: the nodes of the forward graph that the backward graph depends on; `read`: those that it
-    reads itself; `free`: those that are kept anyway; `never`: those that must not be saved; `copied`: those of which a copy would be; `once`: those that are rather saved than
-    computed again; `apart`: those of which that holds with a budget, too."""
+    """The input of the cut.
+
+    `order`: the nodes of the forward graph that the backward graph depends on; `read`: those that it reads
+    itself; `free`: those that are kept anyway; `never`: those that must not be saved; `copied`: those of
+    which a copy would be saved; `once`: those that are saved rather than computed again; `apart`: those for
+    which this holds with a budget, too."""
 
     order: Sequence[Node]
     read: Collection[Node]
@@ -83,7 +85,8 @@ class Question:
 
 
 def choose(question: Question, budget: int | float | None = None) -> set[Node]:
-    """The nodes to save.  `budget`: how many bytes at most, or as a float which share of what would be saved without one."""
+    """Returns the nodes to save. `budget`: the maximum number of bytes, or as a float the share of what would
+    be saved without a budget."""
     saved = _cut(question)
     if budget is None:
         return saved
@@ -94,8 +97,8 @@ def choose(question: Question, budget: int | float | None = None) -> set[Node]:
 
 
 def _within(question: Question, most: float, saved: set[Node]) -> set[Node]:
-    """Saves at most so many bytes, or as few as possible, and as much of that as helps."""
-    low, high = 0.0, 1.0  # prices of a byte; at `low` too much is saved
+    """Saves at most `most` bytes, or as few as possible, and within that as much as helps."""
+    low, high = 0.0, 1.0  # prices of a byte; at `low`, too much is saved
     fits = _cut(question, high)
     while _bytes(fits, question) > most and high < HIGHEST:
         low, high, saved = high, high * 16, fits
@@ -107,7 +110,7 @@ def _within(question: Question, most: float, saved: set[Node]) -> set[Node]:
             low, saved = middle, between
         else:
             high, fits = middle, between
-    # Ops that pay alike are decided alike by any price: what room is left is filled one by one.
+    # Ops with equal benefit are decided alike at any price, so the remaining room is filled one by one.
     room = most - _bytes(fits, question)
     for node in question.order:
         if node in saved and node not in fits and 0 < (size := _size(node)) <= room:
@@ -120,7 +123,7 @@ def _within(question: Question, most: float, saved: set[Node]) -> set[Node]:
 def reached(
     order: Sequence[Node], read: Iterable[Node], saved: Collection[Node]
 ) -> tuple[set[Node], set[Node]]:
-    """What the backward graph computes again to have what it reads, and which of what is saved it needs."""
+    """Returns what the backward graph computes again for its reads, and which saved values it needs."""
     wanted = set(read)
     again: set[Node] = set()
     for n in reversed(order):
@@ -133,8 +136,9 @@ def reached(
 def read_for_others(
     order: Sequence[Node], readers: Mapping[Node, Collection[int]], visible: Collection[Node]
 ) -> set[Node]:
-    """What must not be computed again from `visible`, as eager has saved that for passes from other results only, and minds no change of it
-    in this one.  `readers`: the results from whose passes a value is read."""
+    """Returns the values that must not be computed again from `visible`. Eager has saved those tensors only
+    for passes from other results, and does not check them for changes in this pass. `readers`: the results
+    whose passes read a value."""
     wanted = {n: set(readers.get(n, ())) for n in order}
     for n in reversed(order):
         for a in operands_of(n):
@@ -153,7 +157,8 @@ def read_for_others(
 
 
 def computed_from(order: Sequence[Node], visible: Collection[Node]) -> set[Node]:
-    """What eager has computed before anything unnoticed is done to `visible`, and saves, if it is read."""
+    """Returns the values that eager has computed before any unnoticed write to `visible`, and saves if they
+    are read."""
     return {
         n for n in order if not is_view(n) and any(viewed(a) in visible for a in operands_of(n))
     }
@@ -166,19 +171,20 @@ def viewed(node: Node) -> Node:
 
 
 def is_repeated(node: Node) -> bool:
-    """Whether elements share memory, which no copy does."""
+    """Whether elements share memory; those of a copy never do."""
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and overlaps(value.shape, value.stride())
 
 
 def given_to(nodes: Iterable[Node]) -> set[Node]:
-    """The inputs that they read, or views of."""
+    """Returns the inputs that the nodes read directly or through views."""
     given = (viewed(a) for n in nodes for a in n.all_input_nodes)
     return {a for a in given if a.op == "placeholder"}
 
 
 def _cut(question: Question, price: float | None = None) -> set[Node]:
-    """`price`: of a saved byte, where ops that are not elementwise may be computed again; None: they may not."""
+    """Returns the nodes to save at this price of a saved byte. With a price, ops that are not elementwise may
+    be computed again; with None, they may not."""
     import networkx as nx  # PyTorch needs it, too; slow to import
 
     network = nx.DiGraph()
@@ -200,7 +206,7 @@ def _cut(question: Question, price: float | None = None) -> set[Node]:
         if again == NEVER:
             network.add_edge(SOURCE, (name, 0))
         elif again:
-            # Of ops that cost the same the later ones are rather saved.
+            # Among ops of equal cost, saving the later ones is preferred.
             network.add_edge(SOURCE, (name, 0), capacity=again * (1 + k / len(order)))
         for operand in operands_of(node):
             if operand in inside:
@@ -231,7 +237,7 @@ def _size(node: Node) -> int:
 
 
 def _cost(node: Node) -> float:
-    """Bytes moved for saving it; infinite where that is impossible."""
+    """Returns the bytes moved to save it; infinite where that is impossible."""
     value = node.meta.get("val")
     if node.op == "get_attr" or (is_number(node) and node.op == "placeholder"):
         return 0.0
@@ -244,13 +250,13 @@ def _cost(node: Node) -> float:
 
 
 def _cost_again(node: Node, everything: bool) -> float:
-    """For computing it in the backward pass, in bytes moved; 0 where it becomes part of what needs it; infinite where it
-    would not have the same bits, or must not be."""
+    """Returns the cost of computing it in the backward pass, in bytes moved; 0 where it is fused into its
+    reader; infinite where it would not have the same bits, or must not be computed again."""
     if node.op != "call_function" or _stays_drawn(node):
         return NEVER
     region = node.meta.get(REGION)
     if region is not None and not region.again and not (is_view(node) or is_number(node)):
-        return NEVER  # eager has saved for the rest of the program what follows from it
+        return NEVER  # eager has saved the result for the rest of the program
     if STATE in node.meta:
         return _moved(node.args[0] if node.target is operator.getitem else node)  # type: ignore[arg-type]
     if _is_fused(node):
@@ -271,7 +277,7 @@ def _moved(node: Node) -> float:
 
 
 def _products(node: Node) -> float:
-    """Roughly how many multiplications a library call does."""
+    """Returns roughly how many multiplications a library call does."""
     operands = [v for a in node.all_input_nodes if isinstance(v := a.meta.get("val"), torch.Tensor)]
     value = node.meta.get("val")
     result = value[0] if isinstance(value, tuple | list) else value
@@ -295,10 +301,10 @@ def _stays_drawn(node: Node) -> bool:
 
 
 def _is_fused(node: Node) -> bool:
-    """Computed with the same bits and next to nothing to pay, as a part of what needs it."""
+    """Whether it is computed with the same bits and at almost no cost, fused into its readers."""
     target: Any = node.target
     if is_view(node) or is_number(node):
         return True
     if not isinstance(target, torch._ops.OpOverload):
-        return False  # a part of several results: as what makes them
+        return False  # getitem: the same as the op that returns the tuple
     return torch.Tag.pointwise in target.tags or target in ELEMENTWISE

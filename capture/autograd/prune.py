@@ -1,8 +1,8 @@
 """A backward graph for the case that some outputs of the program got no gradient.
 
-Autograd does not run what nothing flows into: a missing gradient is not zeros, as zero times infinity is not zero.  A sum of what
-comes from there and from elsewhere is what comes from elsewhere; other functions of several gradients are given zeros.
-"""
+Autograd does not run what no gradient flows into. A missing gradient is not zeros, because zero times
+infinity is not zero. A sum with a missing summand is the other summand; other functions of several gradients
+get zeros."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ from frameloom.ir.symbolic.expr import Size
 
 Node = torch.fx.Node
 aten = torch.ops.aten
-# In the meta of what lies as its operand does, and not as `val` says: of what is left of a sum, whose layout that is, and of zeros.
+# On nodes that have the layout of their operand instead of that of `val`: the remaining summand of a sum, and
+# zeros.
 LEFT = "left"
 
 
 class Partial:
-    """`graph` takes what is saved and the gradients that are there; it is made by the first who asks for it."""
+    """A part of a backward graph. `graph` takes the saved tensors and the gradients that exist; it is made on
+    first use."""
 
     def __init__(
         self,
@@ -41,9 +43,10 @@ class Partial:
         only_read: bool = False,
         left_out: Set[int] = frozenset(),
     ) -> None:
-        """`missing`: entries of `how.tangents`; `whole`: whether those that are given are all that comes to such a result, from others of the
-        graph, too; `wanted`: nodes of `how.graph` in place of its results; `only_read`: whether the graph takes nothing that it does not read;
-        `left_out`: entries of the results that nobody asks for."""
+        """`missing`: entries of `how.tangents` without a gradient; `whole`: whether a given gradient already
+        includes what other results of the graph add to it; `wanted`: nodes of `how.graph` in place of its
+        results; `only_read`: whether the graph takes no inputs that it does not read; `left_out`: entries of
+        the results that are not needed."""
         nodes = list(how.graph.nodes)
         self._placeholders = [n for n in nodes if n.op == "placeholder"]
         self._n_saved = len(self._placeholders) - len(how.tangents)
@@ -55,12 +58,12 @@ class Partial:
         needed = behind(results, lambda n: [instead.get(x, x) for x in n.all_input_nodes])
         needed.update(seeds)
         self._flows = reach((n for n in nodes if n in needed), seeds, instead)
-        # The entries of what was wanted that get a gradient.
+        # The entries of the results that get a gradient.
         self.ends = tuple(
             k for k, n in enumerate(results) if k not in left_out and not self._is_gone(n)
         )
         self._ends = [results[k] for k in self.ends]
-        # Of a graph with many results, each of many parts takes only what it needs.
+        # Each part of a graph with many results takes only the nodes that it needs.
         needed = behind(self._ends, self._operands)
         self._nodes = [n for n in nodes if n in needed and n.op != "placeholder"]
         self._read = needed
@@ -69,7 +72,7 @@ class Partial:
         return n in self._flows and self._flows[n] <= self._missing
 
     def _operands(self, n: Node) -> list[Node]:
-        """What its copy is computed from."""
+        """Returns the operands that its copy is computed from."""
         if (other := self._other_summand(n)) is not None:
             return [other]
         operands = (self._instead.get(x, x) for x in n.all_input_nodes)
@@ -77,13 +80,13 @@ class Partial:
 
     @cached_property
     def reads(self) -> tuple[int, ...]:
-        """Which of what is saved it reads."""
+        """The saved tensors that the graph reads, by position."""
         saved = enumerate(self._placeholders[: self._n_saved])
         if not self._has_sizes():
             return tuple(k for k, p in saved if p in self._read)
         places = self.graph.find_nodes(
             op="placeholder"
-        )  # zeros in place of what is gone read sizes, too
+        )  # zeros in place of missing gradients read sizes, too
         return tuple(k for k, _ in saved if places[k].users)
 
     @cached_property
@@ -105,7 +108,7 @@ class Partial:
             else:
                 zeros = _plain_zeros if FUNCTION in n.meta else _zeros
                 copies[n] = copy_node(graph, n, partial(operand, zeros=zeros))
-                # Autograd adds in place to no view, which may be what is left of the first summand.
+                # Autograd does not add in place to a view, which may be what remains of the first summand.
                 if ADDED in n.meta and is_view(self._left_of(n.args[0])):  # type: ignore[arg-type]
                     del copies[n].meta[ADDED]
         graph.output(tuple(copies[n] for n in self._ends))
@@ -115,7 +118,7 @@ class Partial:
         return any(is_size(p) for p in self._placeholders)
 
     def _other_summand(self, n: Node) -> Node | None:
-        """What is left of a sum of two gradients."""
+        """Returns the remaining summand of a sum of two gradients, or None."""
         if n.target is not aten.add.Tensor or len(n.args) != 2 or n.kwargs:
             return None
         a, b = (self._instead.get(x, x) if isinstance(x, Node) else x for x in n.args)
@@ -128,20 +131,20 @@ class Partial:
         return other if (mine.shape, mine.dtype) == (left.shape, left.dtype) else None
 
     def _left_of(self, n: Node) -> Node:
-        """Of a sum that may have lost summands."""
+        """Returns what remains of a sum that may have lost summands."""
         while (other := self._other_summand(n)) is not None:
             n = other
         return n
 
 
 def _given_for(nodes: Iterable[Node], seeds: Sequence[Node]) -> dict[Node, Node]:
-    """What the results' gradients are computed as, and the placeholders for them."""
+    """Maps nodes that are total gradients of results to the placeholders of these gradients."""
     named = {s.name: s for s in seeds}
     return {n: named[t] for n in nodes for t in n.meta.get(TOTAL, ()) if t in named}
 
 
 def _in_place_of(graph: torch.fx.Graph, n: Node, other: Node, copy: Node) -> Node:
-    """`copy`, of `other`, for those who read `n`."""
+    """Returns `copy`, a copy of `other`, for the readers of `n`."""
     mine, left = n.meta["val"], other.meta["val"]
     if (mine.stride(), mine.storage_offset()) == (left.stride(), left.storage_offset()):
         return copy
@@ -157,7 +160,8 @@ def _left(graph: torch.fx.Graph, copy: Node, n: Node) -> Node:
 
 
 def _plain_zeros(graph: torch.fx.Graph, like: Node) -> Node:
-    """As autograd gives them to a Function of the program: contiguous, however the result lies."""
+    """Makes zeros as autograd passes them to a Function of the program: contiguous, whatever the result's
+    layout."""
     val = like.meta["val"]
     strides = strides_of(val.shape)
     if all(map(same, val.stride(), strides)):
@@ -172,7 +176,7 @@ def _zeros(graph: torch.fx.Graph, like: Node) -> Node:
     val = like.meta["val"]
     given = {"dtype": val.dtype, "device": val.device}
     sizes = given_sizes(graph)
-    # What is repeated has one element in memory.
+    # An expanded dimension has one element in memory.
     repeated = [
         not isinstance(s, Size) and s == 0 and (isinstance(n, Size) or n != 1)
         for n, s in zip(val.shape, val.stride(), strict=True)
@@ -194,7 +198,7 @@ def _zeros(graph: torch.fx.Graph, like: Node) -> Node:
 def _node(
     graph: torch.fx.Graph, like: Node, func: Any, args: tuple[Any, ...], shape: Any, strides: Any, **kwargs: Any
 ) -> Node:  # fmt: skip
-    """A call of `func` for what is in place of `like`."""
+    """Adds a call of `func` whose result replaces `like`."""
     val = like.meta["val"]
     made = graph.call_function(func, args, kwargs)
     made.meta.update(like.meta, val=Fake(empty_strided(shape, strides, val.dtype), val.device))

@@ -1,8 +1,9 @@
-"""Random numbers that a backward pass draws once more instead of having them saved: from the state that the generator had.
+"""Random numbers that a backward pass draws again instead of reading saved ones, from the former state of the
+generator.
 
-`note_state` has the forward graph look at the generator before an op draws; `copied_again` is the op in the backward graph, which is given
-that state and leaves the generator as it is.  A mask needs nothing of the tensor but its layout.  Both are operators of our own, and library calls of a plan.
-"""
+`note_state` makes the forward graph read the generator's state before an op draws. `copied_again` makes the
+op in the backward graph, which gets that state and leaves the generator unchanged. A dropout mask needs only
+the layout of the tensor. Both are operators of our own, and library calls of a plan."""
 
 from __future__ import annotations
 
@@ -22,18 +23,18 @@ from frameloom.ir.symbolic.expr import hint_of
 
 aten = torch.ops.aten
 Node = torch.fx.Node
-STATE = "state"  # in the meta of a node that draws: the node of the generator's state before
+STATE = "state"  # on a node that draws: the node of the generator's state before the draw
 CPU = torch.device("cpu")
-# Of their operand, only how it lies in memory counts.
+# Only the layout of their operand matters.
 LIKE = frozenset({aten.empty_like.default, aten.rand_like.default, aten.randn_like.default})
 STATE_BYTES = {"cpu": torch.get_rng_state().numel(), "cuda": 16}
 
 
 def operands_of(node: Node) -> list[Node]:
-    """What it takes to compute it again."""
+    """Returns what computing the node again reads."""
     state = node.meta.get(STATE)
     if node.target is operator.getitem and state is not None:
-        return [state]  # of dropout, which is not needed itself
+        return [state]  # part of dropout, whose own result is not needed
     operands = node.all_input_nodes
     if node.target in LIKE:
         operands = [a for a in operands if a is not node.args[0]]
@@ -41,7 +42,7 @@ def operands_of(node: Node) -> list[Node]:
 
 
 def may_be_drawn_again(node: Node) -> bool:
-    """Whether what it draws follows from the state of the generator alone, and is larger than that."""
+    """Whether its random numbers depend only on the state of the generator, and are larger than that state."""
     target: Any = node.target
     if not isinstance(target, torch._ops.OpOverload) or not draws(node):
         return False
@@ -79,7 +80,7 @@ def forget_state(graph: torch.fx.Graph, node: Node) -> None:
 
 
 def copied_again(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) -> Node:
-    """`node` in a backward graph, which has what `operands_of` says."""
+    """Makes `node` in a backward graph that has the operands of `operands_of`."""
 
     if node.target is aten.empty_like.default and any(map(draws, node.users)):
         return _stand_in(graph, node)
@@ -105,7 +106,8 @@ def copied_again(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) ->
 def copy_with(
     graph: torch.fx.Graph, node: Node, again: set[Node], copies: dict[Node, Node]
 ) -> None:
-    """Copy it, after what it needs of the nodes that are computed again: as late as possible, so that it is not there for long."""
+    """Copies `node` after the nodes that it needs and that are computed again. These come as late as
+    possible, to keep their lifetimes short."""
     stack = [node]
     while stack:
         n = stack[-1]
@@ -120,7 +122,7 @@ def copy_with(
 
 
 def _with_its_parent(n: Node, again: set[Node]) -> bool:
-    """Whether it is a part of what is computed again anyway."""
+    """Whether it is a part of a result that is computed again anyway."""
     return n.target is operator.getitem and n.args[0] in again
 
 
@@ -133,7 +135,7 @@ def _drawn_again(graph: torch.fx.Graph, node: Node, operand: Callable[[Node], No
 
 
 def _stand_in(graph: torch.fx.Graph, node: Node) -> Node:
-    """Another tensor that lies in memory like it; a library call, as nothing is to be written there before it is needed."""
+    """Makes another tensor of the same layout; a library call, because nothing has to be written there."""
     val, sizes = node.meta["val"], given_sizes(graph)
     shape, strides = ([*map(sizes.node, numbers)] for numbers in (val.shape, val.stride()))
     given = (shape, strides, val.dtype, val.device)
@@ -169,7 +171,7 @@ def _uninitialised(size: Any, stride: Any, dtype: Any, device: Any) -> torch.Ten
 @functools.cache
 def _library() -> Any:
     library = torch.library.Library("frameloom", "FRAGMENT")
-    seeded = (torch.Tag.nondeterministic_seeded,)  # its place among the draws counts
+    seeded = (torch.Tag.nondeterministic_seeded,)  # its order among the draws matters
     library.define("random_state(Device device) -> Tensor", tags=seeded)
     library.impl("random_state", _random_state, "CompositeExplicitAutograd")
     library.define(
@@ -186,7 +188,7 @@ def _operators() -> Any:
 
 @functools.cache
 def _again(op: Any) -> Any:
-    """`op` with the generator's state as an argument before its own."""
+    """Returns a version of `op` that takes the generator's state as its first argument."""
     schema = op._schema
     name = f"again_{schema.name.replace('::', '_')}_{op._overloadname}"
     text = str(schema)

@@ -1,9 +1,9 @@
-"""The backward graph: what autograd does with the Fakes of a recording, recorded behind it.
+"""The backward graph: what autograd does with the Fakes of a recording, recorded after it.
 
-The recording runs under autograd, so the Fakes have the history that the program's tensors would have.  When the graph is
-closed, `Joint` asks autograd for the gradients of its outputs, and every op of that is recorded like any other.
-The one long graph is cut in two: the forward graph returns what the backward graph reads, beside the program's outputs.
-"""
+The recording runs under autograd, so the Fakes have the history that the program's tensors would have. When
+the graph is closed, `Joint` asks autograd for the gradients of its outputs, and records every op of that like
+any other. The one long graph is cut in two: besides the program's outputs, the forward graph returns what the
+backward graph reads."""
 
 from __future__ import annotations
 
@@ -73,27 +73,28 @@ run_backward: Any = torch.autograd.Variable._execution_engine.run_backward
 
 
 def wants_gradients(outputs: Sequence[Fake]) -> bool:
-    """Whether autograd has to know of an output; a view made without gradient mode still is one of a tensor with a history."""
+    """Whether autograd has to know of an output. A view made without gradient mode still is a view of a
+    tensor with a history."""
     return any(has_history(f) or (f.requires_grad and has_history(f.memory.root)) for f in outputs)
 
 
 def _place(fake: Fake) -> int:
-    """In the order in which the program made the histories of tensors."""
+    """Returns the position in the order in which the program made the histories of tensors."""
     node: Any = fake.grad_fn
     return -1 if node is None else int(node._sequence_nr())
 
 
 class Joint:
-    """The recording of `recorder`, with gradients of `outputs` recorded behind it."""
+    """The recording of `recorder`, followed by the recorded gradients of `outputs`."""
 
     def __init__(self, recorder: Recorder, outputs: Outputs, held: Mapping[int, Node]) -> None:
-        """`held`: by id of the output, the value of its own that others read."""
+        """`held`: per id of an output, the value of its own that others read."""
         self.recorder = recorder
         self.outputs = outputs
         self.results = outputs.results
         self.tangents = [n for n, f in enumerate(self.results) if f.requires_grad]
         if len(self.tangents) > 1:
-            # A backward pass comes to them in the opposite order.
+            # A backward pass reaches them in the opposite order.
             self.tangents.sort(key=lambda n: _place(self.results[n]))
         self.inputs = [n for n, (_, _, f) in enumerate(recorder.inputs) if f.requires_grad]
         if any(recorder.inputs[n][2].memory.version for n in self.inputs):
@@ -106,23 +107,25 @@ class Joint:
                 value.meta.setdefault(READ_AS, []).append(n)
         if any(map(is_checked, recorder.graph.nodes)):
             raise Break("gradient", "a gradient that depends on data to be defined")
-        self.last = recorder.graph._root.prev  # of the forward graph
+        self.last = recorder.graph._root.prev  # the last node of the forward graph
         self.histories = Histories([self.results[n] for n in self.tangents], recorder)
         led = frozenset[int]().union(*(self._led_to(k) for k in range(len(self.inputs))))
         if any(not passes <= led for passes in self.histories.saved.values()):
-            # No pass would look whether that was changed.
+            # No pass would check whether that was changed.
             raise Break("gradient", "what is saved along a history that leads to no input")
         if recorder.replaced in self.histories.saved:
             raise Break("gradient", "a tensor that is saved for a gradient gets other data")
-        # A call may begin in inference mode and leave it.  Ops on tensors made there are not recorded as those that they are made of.
+        # A call may begin in inference mode and leave it. In inference mode, the decompositions of ops are
+        # not recorded.
         with torch.inference_mode(False):
             self.seeds = [self._seed(n) for n in self.tangents]
             self.gradients = self._differentiate()
 
     def _seed(self, result: int) -> Fake:
-        """A placeholder for the gradient of a result."""
+        """Makes a placeholder for the gradient of a result."""
         like = self.results[result]
-        # As what computes it makes it, mostly: in dimensions of size 1, too, where results may keep an operand's strides.
+        # A gradient mostly has the strides of a fresh tensor, also in dimensions of size 1, where results may
+        # keep an operand's strides.
         usual = not is_dense(like) or (not has_sizes(like.shape) and like.is_contiguous())
         strides = strides_of(like.shape) if usual else like.stride()
         meta = empty_strided(like.shape, strides, like.dtype)
@@ -131,16 +134,16 @@ class Joint:
     def _differentiate(self) -> list[Fake | None]:
         roots = [self.results[n] for n in self.tangents]
         leaves = [self.recorder.inputs[n][2] for n in self.inputs]
-        if not leaves:  # what autograd raises then is another exception in each version
+        if not leaves:  # autograd's own exception for this differs between versions
             raise Break("gradient", "a history that leads to no input")
 
-        # The last is the whole of what others give a result, and is asked for, too.
+        # The gradient of such a result from other results is asked for, too (`totals`).
         between = [r for r in roots if len(roots) > 1 and r.grad_fn is not None]
 
         def gradients() -> Any:
-            # In this thread: the dispatch mode is its own.
+            # In this thread, because the dispatch mode belongs to it.
             with torch.autograd.set_multithreading_enabled(False):
-                # torch.autograd.grad imports SymPy to look at gradients that it is given, for 0.3 s.
+                # torch.autograd.grad imports SymPy to check the gradients that it gets, which takes 0.3 s.
                 ends, seeds = tuple(leaves + between), tuple(self.seeds)
                 return run_backward(tuple(roots), seeds, False, False, ends, True, False)
 
@@ -151,7 +154,8 @@ class Joint:
             with without_autocast():
                 found = list(self.recorder.run(gradients, (), {}))
         except (RuntimeError, IndexError, ZeroDivisionError, AssertionError) as error:
-            # The program's own error, at its own call of backward; or a shape function's: of means of nothing, of a dimension.
+            # The program's own error, which its own call of backward raises; or a shape function's error: for
+            # means of nothing, or for a dimension.
             let_mistakes_through(error)
             raise Break("gradient", str(error).partition("\n")[0]) from error
         finally:
@@ -169,17 +173,17 @@ class Joint:
     # --- cutting
 
     def cut(self) -> tuple[list[Node], Backward]:
-        """What the forward graph returns (results, then what is saved), and the backward graph, with inputs numbered as
-        recorded.  What was recorded for the gradients leaves the recording."""
+        """Returns what the forward graph returns (results, then saved tensors), and the backward graph, with
+        inputs numbered as recorded. Removes the nodes of the gradients from the recording."""
         recorder, views = self.recorder, self.outputs.views
         results = self.returned
-        # A view is not kept: its node does not have it.
+        # A view is not kept, because the autograd node does not have it.
         kept = [n for k, n in enumerate(results) if k not in views]
         placeholders = recorder.all_placeholders()
         copies: dict[Node, Node] = {}
         graph = torch.fx.Graph()
         wanted = [k for k, g in enumerate(self.gradients) if g is not None]
-        # A pass comes to these, too: the nodes that made them run without a gradient, and so do hooks.
+        # Passes reach these inputs, too: the nodes that made them run without a gradient, and so do hooks.
         bare = [
             self.inputs[k] for k, g in enumerate(self.gradients) if g is None and self._led_to(k)
         ]
@@ -191,7 +195,8 @@ class Joint:
         renormalize(recorder, self._later(), results)
         ends = [*map(self._as_the_leaf, wanted, ends)]
         regions = Regions(recorder.graph, self.histories)
-        later = self._later()  # with the views that are made again for a gradient that was written
+        # includes views that are made again for a gradient that was written to
+        later = self._later()
         order = needed(recorder.graph, ends)
         forward = [n for n in order if n not in later and not is_size(n)]
         read = {a for n in order if n in later for a in operands_of(n) if not is_size(a)} | set(
@@ -203,7 +208,7 @@ class Joint:
         readers = readers_in([n for n in order if n in later], ends, reached_from, len(self.seeds))
         saved = self._saved(forward, read - later, kept, regions.results(forward), readers)
         if not saved.isdisjoint(regions.copies.values()):
-            # Neither kept nor made again: a result of another region, found in a closure.
+            # Neither kept nor computed again: a result of another region, read through a closure.
             raise Break("gradient", "a checkpointed region reads what only the program keeps")
         again, _ = reached(forward, read, saved)
         for n in drawn:
@@ -282,13 +287,15 @@ class Joint:
         )
 
     def _check_counts(self, saved: Collection[Node]) -> None:
-        """Writes to one part of a tensor are counted for others, too, which are saved: autograd refuses the backward pass, if the write comes later."""
+        """Breaks where one input is saved and another one of the same memory is written. Autograd counts
+        writes to one part of a tensor for its other parts, too, and refuses the backward pass if the write
+        comes later."""
         inputs = self.recorder.inputs
         written = {storage_of(real) for _, real, f in inputs if f.memory.version}
         if not written:
             return
         given = dict(zip(self.recorder.placeholders, inputs, strict=True))
-        # Numbers that are inputs have no tensor, so nothing is written to them.
+        # Inputs that are numbers have no tensor, so nothing is written to them.
         if any(n in given and storage_of(given[n][1]) in written for n in saved):
             raise Break(
                 "gradient", "inputs of one memory, of which one is saved and another written"
@@ -297,13 +304,14 @@ class Joint:
     def _note_totals(
         self, order: Collection[Node], reached_from: Mapping[Node, set[int]]
     ) -> tuple[int, ...]:
-        """Which results get gradients from others that the program sees, or from a view of them that does."""
+        """Returns the results that get gradients from other results that the program sees, or from a view of
+        them that does."""
         shown = {o for o in self.outputs.made_of if isinstance(o, int)}
         found, needed = [], set(order)
         for k, (n, seed) in enumerate(zip(self.tangents, self.seeds, strict=True)):
             total = self.totals.get(id(self.results[n]))
             if n in shown and total is not None and total not in needed and total is not seed.node:
-                # A Function that makes nothing of it.  Hooks of the result are called nevertheless.
+                # A Function that does not use the gradient. Hooks of the result are called nevertheless.
                 raise Break("gradient", "a gradient of a result that no input needs")
             if n in shown and total in needed and reached_from.get(total, set()) > {k}:
                 total.meta.setdefault(TOTAL, []).append(seed.node.name)
@@ -317,7 +325,7 @@ class Joint:
     def _leading(
         self, wanted: int, end: Node, reached_from: Mapping[Node, set[int]]
     ) -> frozenset[int]:
-        """The results that lead to an input, where `end` is its gradient."""
+        """Returns the results that lead to an input, whose gradient is `end`."""
         return self._led_to(wanted) | reached_from.get(end, set())
 
     def _led_to(self, n: int) -> frozenset[int]:
@@ -326,10 +334,10 @@ class Joint:
     def _as_ready(
         self, wanted: Sequence[int], ends: Sequence[Node]
     ) -> tuple[list[int], list[Node]]:
-        """Both, ordered for autograd."""
+        """Returns both lists in the order in which autograd has to get the gradients."""
         inputs, ready = self.recorder.inputs, self.histories.ready
         pairs = [*zip(wanted, ends, strict=True)]
-        at_once = -NO_END, 0  # of what is a result itself
+        at_once = -NO_END, 0  # for an input that is a result itself
         pairs.sort(key=lambda pair: ready.get(id(inputs[self.inputs[pair[0]]][2]), at_once))
         leaves = [p for p in pairs if real_is_leaf(inputs[self.inputs[p[0]]][1])]
         others = [p for p in pairs if p not in leaves]
@@ -337,18 +345,19 @@ class Joint:
         return [k for k, _ in ordered], [e for _, e in ordered]
 
     def _as_the_leaf(self, wanted: int, end: Node) -> Node:
-        """Autograd copies a gradient that a node is still to read, too, into the leaf's layout: another one, where sizes are 1."""
+        """Returns `end` in the leaf's layout where autograd copies a gradient into it: where a node still has
+        to read the gradient, too. The layouts differ where sizes are 1."""
         _, real, fake = self.recorder.inputs[self.inputs[wanted]]
         if has_sizes(fake.shape) or 1 not in fake.shape:
-            return end  # of sizes that vary nothing is asked here: an answer would be a guard
-        # One that is permuted is rare.
+            return end  # symbolic sizes are not compared, because an answer would become a guard
+        # A permuted leaf is rare.
         if not real_is_leaf(real) or not fake.is_contiguous():
             return end
         own, other = fake.stride(), end.meta["val"].stride()
         if not has_sizes(own, other) and own == other:
             return end
         when = self.histories.ready.get(id(fake))
-        # Those that were made before the node that hands it over run after it.
+        # Readers that were made before the node that hands the gradient over run after it.
         if when is None or all(n.meta.get(FROM, -when[0]) >= -when[0] for n in end.users):
             return end
         return laid_out(end, fake, self.recorder)
@@ -361,7 +370,7 @@ class Joint:
         once: set[Node],
         readers: Mapping[Node, set[int]],
     ) -> set[Node]:
-        """What autograd itself would save are the tensors whose values it reads."""
+        """Chooses the nodes to save. Autograd itself would save the tensors whose values it reads."""
         recorder = self.recorder
         seen = {id(f.memory) for f in self.results}
         seen.update(id(f.memory) for _, _, f in recorder.inputs)
@@ -381,7 +390,7 @@ class Joint:
         needed = given_to([n for n in forward if REGION in n.meta]) - changed
         free, never = free | needed, never - needed
         if recorder.budget is not None:
-            # Eager does not mind if what it does not keep is changed before the backward pass.
+            # Eager does not check values that it does not keep for changes before the backward pass.
             needed = {n for n in given_to(forward) & never - changed if not is_repeated(n)}
             never, self.copied = never - needed, self.copied | needed
         if recorder.writes_unnoticed:
@@ -397,9 +406,10 @@ class Joint:
         saved: Collection[Node],
         passes: Mapping[Node, set[int]],
     ) -> tuple[Noticed, ...]:
-        """What autograd itself would save for passes from tangents in which the backward graph reads nothing of it.
+        """Returns the tensors that autograd itself would save for passes in which the backward graph does not
+        read them.
 
-        `passes`: by what is saved, those that read it."""
+        `passes`: per saved value, the passes that read it."""
         if self.recorder.budget is not None:
             return ()  # eager saves less, too
         wanted = regions.kept if regions.inside else self.histories.saved
@@ -417,9 +427,9 @@ class Joint:
         return tuple(found)
 
     def _as_they_lay(self, order: Sequence[Node]) -> list[Node]:
-        """The leaves among the inputs of which eager's nodes do not save themselves."""
+        """Returns the leaf inputs that eager's nodes do not save themselves."""
         if any(REGION in n.meta for n in order):
-            return []  # it computes from them again
+            return []  # eager computes from them again
         recorder = self.recorder
         return [
             p
@@ -428,7 +438,8 @@ class Joint:
         ]
 
     def _drawn(self) -> list[Node]:
-        """Nodes of the forward graph that draw random numbers and that may be computed again, with the states that this takes."""
+        """Returns the nodes of the forward graph that draw random numbers and may be computed again; adds
+        nodes for the generator states that this takes."""
         graph, everywhere = self.recorder.graph, self.recorder.budget is not None
         found = []
         for n in list(graph.nodes):
@@ -440,7 +451,7 @@ class Joint:
         return found
 
     def _copy(self, n: Node) -> Node:
-        """The value of `n` where the program cannot reach it."""
+        """Makes a copy of `n` that the program cannot reach."""
         like = n.meta["val"]
         graph = self.recorder.graph
         copy = graph.create_node("call_function", torch.ops.aten.clone.default, (n,))
@@ -448,7 +459,7 @@ class Joint:
         return copy
 
     def _later(self) -> set[Node]:
-        """What was recorded for the gradients."""
+        """Returns the nodes that were recorded for the gradients."""
         later = {s.node for s in self.seeds}
         node = self.last.next
         while node.op != "root":
@@ -457,14 +468,15 @@ class Joint:
         return later
 
     def _unbacked(self, symbol: Symbol) -> Node:
-        """What data decides, as a result of the forward graph."""
+        """Makes an unbacked size a result of the forward graph."""
         graph = self.recorder.graph
         node = graph.create_node("call_function", *symbol.source.read(), name="size")
         node.meta.update(val=self.recorder.shape_env.make({(symbol,): 1}), stack="")
         return node
 
     def _carried(self, order: Sequence[Node], later: Collection[Node]) -> tuple[Carried, ...]:
-        """What the backward graph, and the views that are made behind the node, need of sizes that vary."""
+        """Returns the symbolic sizes that the backward graph needs, and the views that are made after the
+        node."""
         if not self.recorder.shape_env.symbols:
             return ()
         made = (*self.outputs.made_of, *self.outputs.views.values())
@@ -475,7 +487,7 @@ class Joint:
         behind = itertools.count(len(self.results))
         if any(s.unbacked and s.source.node in later for s in found):
             raise Break("gradient", "sizes that data decides in the backward pass")
-        # Those of numbers are made when they are first asked for.
+        # Placeholders of numbers are made on first use.
         given = {s: s.source.placeholder for s in found if not s.unbacked}
         number = {p: k for k, p in enumerate(self.recorder.all_placeholders())}
         return tuple(

@@ -1,7 +1,8 @@
-"""Writing new bytecode: a list of instructions that grows, with the version differences of calls hidden.
+"""Writes new bytecode: a growing list of instructions that hides how calls differ between versions.
 
-In: `emit` and its friends, called by what rebuilds values and by what splits a frame.  Out: `instrs` and the stack space they
-need.  Which code is written, and why, is in `rewrite.py` and `resume/resume_function.py`.
+In: `emit` and similar methods, called by the code that rebuilds values and splits frames. Out: `instrs`
+and the stack space they need. `resume/rewrite.py` and `resume/resume_function.py` decide which code is
+written.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from frameloom.capture.bytecode.opcodes import PY312, stack_effect
 
 
 class CodeBuilder:
-    """New instructions of one frame.  `arguments` says by which opcode each slot of its entry is loaded."""
+    """New instructions of one frame. `arguments`: the opcode that loads each slot on entry."""
 
     def __init__(self, arguments: dict[str, str], positions: Positions = NOWHERE) -> None:
         self.instrs: list[Instr] = []
@@ -25,7 +26,7 @@ class CodeBuilder:
         self._positions = positions
 
     def place(self, positions: Positions) -> None:
-        """New instructions belong to this place in the source."""
+        """Sets the source position of new instructions."""
         self._positions = positions
 
     def emit(
@@ -47,11 +48,12 @@ class CodeBuilder:
         self.emit("LOAD_ATTR", name)
 
     def load_globals(self) -> None:
-        """There is no opcode for the frame's globals: a call of the builtin does it, whatever the name is bound to."""
+        """Pushes the frame's globals. There is no opcode for it, so this calls the builtin, whatever its name
+        is bound to."""
         self.call_const(globals)
 
     def call(self, count: int) -> None:
-        """Call what lies below `count` arguments; below that must be a NULL."""
+        """Calls the function below `count` arguments; a NULL must be below the function."""
         if not PY312:
             self.emit("PRECALL", count)
         self.emit("CALL", count)
@@ -67,7 +69,7 @@ class CodeBuilder:
         self.call(len(constants))
 
     def call_const_after(self, function: Any, constants: Sequence[Any] = ()) -> None:
-        """Call `function` with the value on top of the stack and then `constants`."""
+        """Calls `function` with the value on top of the stack and then `constants`."""
         self.emit("PUSH_NULL")
         self.emit("SWAP", 2)
         self.load_const(function)
@@ -88,12 +90,12 @@ class CodeBuilder:
         self.emit("LOAD_FAST", name)
 
     def move(self, name: str) -> None:
-        """Push what the variable holds, which it then holds no longer."""
+        """Pushes the variable's value and deletes the variable."""
         self.load(name)
         self.emit("DELETE_FAST", name)
 
     def let_go(self, name: str) -> None:
-        """Empty the list that the variable holds."""
+        """Empties the list in the variable and deletes the variable."""
         self.emit("PUSH_NULL")
         self.load_const(list.clear)
         self.move(name)

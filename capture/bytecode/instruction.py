@@ -1,12 +1,12 @@
 """Bytecode as a list of instructions with names and references, and back to a code object.
 
-In: a code object.  Out: `decode` gives one `Instr` per instruction (no caches, no EXTENDED_ARG), whose operand is what
-it means: a constant, a name, a local's name, the target instruction; each carries its source position and the exception
-handler that covers it.  `assemble` writes such a list as a code object again.  What the instructions do, and which ones to
-write, does not belong here.
+In: a code object. Out: `decode` returns one `Instr` per instruction (no caches, no EXTENDED_ARG). Its operand
+is an object: a constant, a name, a local's name, the target instruction. Each has its source position and the
+exception handler that covers it. `assemble` makes a code object of such a list. What the instructions do, and
+which ones to write, does not belong here.
 
-The exception table is kept per instruction (`Instr.handler`), with the depth CPython recorded: copied code keeps exactly
-the depths it had.
+The exception table is kept per instruction (`Instr.handler`), with the stack depth that CPython recorded:
+copied code keeps exactly these depths.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ T = TypeVar("T")
 
 
 class Instr:
-    """One instruction.  `arg` is a constant, a name or a number by kind of opcode; `flags` are the low bits beside a name;
-    those of a jump say how many EXTENDED_ARGs it had: with two lengths that both fit, the compiler's is kept.
-    Beside that of a slot, 1 says that it is the free variable, where a cell has the same name.
+    """One instruction. `arg` is a constant, a name or a number, by kind of opcode. `flags` are the low bits
+    beside a name. For a jump, `flags` is its number of EXTENDED_ARGs: if two lengths fit, the compiler's
+    is kept. For a slot, 1 means the free variable if a cell has the same name.
 
-    `run`, `atomic` and `next` are for the interpreter (`linked` in capture/interpreter/opcodes)."""
+    `run`, `atomic` and `next` are for the interpreter (`linked` in capture/interpreter/opcodes).
+    """
 
     __slots__ = (
         "arg", "atomic", "flags", "handler", "index", "next", "op", "positions", "run", "target",
@@ -77,7 +78,7 @@ class Instr:
         return new
 
     def number(self) -> int | None:
-        """The operand as `opcode.stack_effect` wants it."""
+        """Returns the operand in the form that `opcode.stack_effect` expects."""
         if self.op in NAMES:
             return self.flags
         if self.op in CONSTS or self.op in SLOTS or self.op in JUMPS:
@@ -97,7 +98,8 @@ class Instr:
 
 @dataclass(frozen=True, eq=False)
 class Handler:
-    """An entry of the exception table: where to go, how deep the stack is there, and whether the raising offset is pushed."""
+    """An entry of the exception table: where to jump, the stack depth there, and whether the raising offset
+    is pushed."""
 
     target: Instr
     depth: int
@@ -105,7 +107,8 @@ class Handler:
 
 
 def per_code(compute: Callable[[CodeType], T]) -> Callable[[CodeType], T]:
-    """Compute once per code object, as long as it lives.  Code objects are not hashed: that would hash their constants."""
+    """Caches the result per code object while that lives. Code objects are not hashed: that would hash their
+    constants."""
     known: dict[int, tuple[weakref.ref[CodeType], T]] = {}
 
     @functools.wraps(compute)
@@ -122,7 +125,8 @@ def per_code(compute: Callable[[CodeType], T]) -> Callable[[CodeType], T]:
 
 @per_code
 def decode(code: CodeType) -> list[Instr]:
-    """The code's instructions; the same list for the same code object, so nobody may change it."""
+    """Returns the code's instructions. The list is shared between calls for the same code object, so it must
+    not be changed."""
     raw = code.co_code
     positions = list(code.co_positions())
     local_names = slot_names(code)
@@ -171,20 +175,20 @@ def decode(code: CodeType) -> list[Instr]:
 
 @per_code
 def names_in(code: CodeType) -> frozenset[str]:
-    """Names of globals and attributes, also of functions defined inside."""
+    """Returns names of globals and attributes, also of functions defined inside."""
     inner = [names_in(c) for c in code.co_consts if isinstance(c, CodeType)]
     return frozenset(code.co_names).union(*inner)
 
 
 def slot_names(code: CodeType) -> list[str]:
-    """Names of localsplus: locals, then cells that are not arguments, then free variables."""
+    """Returns the names of localsplus: locals, then cells that are not arguments, then free variables."""
     local_names = list(code.co_varnames)
     local_names += [name for name in code.co_cellvars if name not in code.co_varnames]
     return local_names + list(code.co_freevars)
 
 
 def argument_names(code: CodeType) -> list[str]:
-    """Positional, keyword-only, *args, **kwargs."""
+    """Returns the names of arguments: positional, keyword-only, *args, **kwargs."""
     count = code.co_argcount + code.co_kwonlyargcount
     return list(code.co_varnames[: count + bool(code.co_flags & 4) + bool(code.co_flags & 8)])
 
@@ -221,8 +225,8 @@ def assemble(
     pools: bool = False,
     **replace: Any,
 ) -> CodeType:
-    """A code object of these instructions; everything not given (file, name, qualname, flags) is `like`'s.  `pools`: constants and names stand where
-    `like` has them."""
+    """Returns a code object of these instructions. Everything not given (file, name, qualname, flags) is
+    copied from `like`. `pools`: constants and names keep their indices in `like`."""
     slots = [*varnames, *(name for name in cellvars if name not in varnames), *freevars]
     slot = {name: position for position, name in reversed(list(enumerate(slots)))}
     free = {name: len(slots) - len(freevars) + n for n, name in enumerate(freevars)}
@@ -272,7 +276,8 @@ def assemble(
 
 
 def _place(instrs: Sequence[Instr], operands: list[int]) -> list[int]:
-    """Offsets (in code units) of the instructions and of the end, with jump operands filled in, by iterating to a fixpoint."""
+    """Returns offsets (in code units) of the instructions and of the end, and fills in jump operands;
+    iterates to a fixpoint."""
     rounds = 0
     while True:
         offsets, at = [], 0
@@ -295,12 +300,12 @@ def _place(instrs: Sequence[Instr], operands: list[int]) -> list[int]:
         if stable:
             return offsets
         rounds += 1
-        if rounds == GUESSES:  # from nothing, the operands only grow, which ends
+        if rounds == GUESSES:  # restart with operands of 0: they only grow, so the loop ends
             for position, instr in enumerate(instrs):
                 operands[position] = operands[position] if instr.target is None else 0
 
 
-GUESSES = 4  # rounds that start from the lengths the jumps had
+GUESSES = 4  # rounds that start with the original lengths of the jumps
 
 
 def _extensions(operand: int) -> int:
@@ -317,19 +322,20 @@ def _emit(instrs: Sequence[Instr], operands: list[int]) -> bytes:
 
 
 def _write_positions(instrs: Sequence[Instr], offsets: list[int], first_line: int) -> bytes:
-    """The location table, with the entries that CPython's own compiler would choose."""
+    """Returns the location table, with the entries that CPython's own compiler would choose."""
     writer = _PositionWriter(first_line)
     start = 0
     for position, instr in enumerate(instrs):
         after = instrs[position + 1].positions if position + 1 < len(instrs) else None
-        if not PY312 or after != instr.positions:  # from 3.12 on a run of the same place is one
+        # since 3.12, a run of the same position has one entry
+        if not PY312 or after != instr.positions:
             writer.write(offsets[position + 1] - offsets[start], instr.positions)
             start = position + 1
     return bytes(writer.out)
 
 
 class _PositionWriter:
-    LONGEST = 8  # code units of one entry
+    LONGEST = 8  # code units of one entry, at most
 
     def __init__(self, first_line: int) -> None:
         self.out = bytearray()

@@ -1,7 +1,8 @@
-"""Which local variables an instruction's future still reads, and which have a value there on every path.
+"""Finds the local variables that are still read after an instruction, and those surely bound before it.
 
-In: a code object.  Out: per instruction the names live before it, and those surely bound before it.  Edges to exception handlers count,
-and so does what a bare `super()` reads behind the compiler's back.
+In: a code object. Out: for each instruction, the names live before it, and those surely bound before it.
+Edges to exception handlers count, and so do the variables that a `super()` without arguments reads
+implicitly.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from frameloom.capture.bytecode.opcodes import NO_FALLTHROUGH, PAIRS, SLOTS
 
 @per_code
 def live_before(code: CodeType) -> list[frozenset[str]]:
-    """For each instruction, the names whose value may be read at it or after it."""
+    """Returns for each instruction the names whose value may be read at it or after it."""
     instrs = decode(code)
     first = (
         frozenset(code.co_varnames[:1])
@@ -43,7 +44,7 @@ def live_before(code: CodeType) -> list[frozenset[str]]:
             elif any(
                 i.op == "LOAD_GLOBAL" and i.arg == "super" for i in _last_three(instrs, instr)
             ):
-                names |= first  # super() may be resumed between looking it up and calling it
+                names |= first  # super() may be resumed between its look-up and its call
             if instr.handler is not None:
                 names |= live[instr.handler.target.index]
             if names != live[instr.index]:
@@ -54,7 +55,8 @@ def live_before(code: CodeType) -> list[frozenset[str]]:
 
 @per_code
 def bound_before(code: CodeType) -> list[frozenset[str]]:
-    """For each instruction, the names that have a value before it however it was reached; those of code that is never reached are all names."""
+    """Returns for each instruction the names that have a value before it on every path; all names for code
+    that is never reached."""
     instrs = decode(code)
     names = slot_names(code)
     bound: list[frozenset[str]] = [frozenset(names)] * len(instrs)

@@ -1,7 +1,8 @@
-"""ShapeEnv about opcodes, per CPython version: operand kinds, cache units, jumps, stack results.
+"""Facts about opcodes, per CPython version: operand kinds, cache units, jumps, stack results.
 
-In: the running interpreter's `opcode` tables.  Out: sets and small functions that the decoder, the assembler, the
-liveness analysis and the break machinery share.  What an opcode *means* is in `interpreter/opcodes/`; nothing here runs code.
+In: the running interpreter's `opcode` tables. Out: sets and small functions that the decoder, the assembler,
+the liveness analysis and the break machinery share. What an opcode *does* is in `interpreter/opcodes/`;
+nothing here runs code.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ def _names(codes: list[int]) -> frozenset[str]:
 JUMPS = _names(opcode.hasjrel)
 NAMES = _names(opcode.hasname)
 CONSTS = _names(opcode.hasconst)
-PAIRS = frozenset(  # operand: two indices among localsplus, of four bits each
+PAIRS = frozenset(  # operand: two indices of localsplus, four bits each
     {"LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST"}.intersection(OPMAP)
 )
-SLOTS = (  # operand: index among localsplus
+SLOTS = (  # operand: index of localsplus
     _names(opcode.haslocal) | _names(opcode.hasfree)
 ) - PAIRS
 
-# Low bits of a name operand that are not part of the name's index.
+# The number of low bits of a name operand that are not part of the name's index.
 FLAG_BITS: dict[str, int] = {"LOAD_GLOBAL": 1}
 if PY312:
     FLAG_BITS |= {"LOAD_ATTR": 1, "LOAD_SUPER_ATTR": 2}
@@ -53,20 +54,22 @@ NO_FALLTHROUGH = UNCONDITIONAL_JUMPS | {
     "RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE",
 }  # fmt: skip
 
-# From 3.12 on a loop ends with instructions that pop the iterator and, on 3.12, a value that FOR_ITER never pushed.
+# Since 3.12 a loop ends with instructions that pop the iterator and, on 3.12, a value that FOR_ITER never
+# pushed.
 END_FOR_LENGTH = 2 if PY313 else 1
 
-# One CALL is spread over these instructions; entering it means entering its first one, since KW_NAMES leaves a hidden state.
+# These instructions belong to the CALL after them. Code must enter a call at its first instruction, since
+# KW_NAMES sets hidden state.
 CALL_PREFIX = frozenset({"KW_NAMES", "PRECALL"})
 
-# Opcodes that leave nothing new on the stack; others leave at least one result on top.
+# Opcodes that leave no new value on the stack; others leave at least one result on top.
 LEAVES_NOTHING = frozenset(
     name
     for name in OPMAP
     if name.startswith(("STORE_", "DELETE_", "POP_", "JUMP", "RERAISE", "RAISE"))
     or name in (
         "LIST_APPEND", "LIST_EXTEND", "SET_ADD", "SET_UPDATE", "MAP_ADD", "DICT_MERGE", "DICT_UPDATE", "NOP",
-        "RESUME", "SETUP_ANNOTATIONS", "COPY_FREE_VARS", "MAKE_CELL", "CHECK_EXC_MATCH_", "END_FOR", "PRECALL",
+        "RESUME", "SETUP_ANNOTATIONS", "COPY_FREE_VARS", "MAKE_CELL", "END_FOR", "PRECALL",
     )
 )  # fmt: skip
 
@@ -85,7 +88,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 COMPARE_OPS = [COMPARISONS[symbol] for symbol in opcode.cmp_op[:6]]
 
-# Special method names of each operator function: (forward, reflected); in-place ones fall back on these.
+# The special methods of each operator function: (forward, reflected); in-place ones fall back on these.
 SPECIAL_METHODS: dict[Callable[[Any, Any], Any], tuple[str, str]] = {
     OPERATORS[symbol]: (f"__{name}__", f"__r{name}__")
     for symbol, name in {
@@ -104,12 +107,13 @@ IN_PLACE: dict[Callable[[Any, Any], Any], tuple[str, Callable[[Any, Any], Any]]]
 
 
 def compare_index(arg: int) -> int:
-    """Which comparison a COMPARE_OP operand asks for."""
+    """Returns the index of the comparison in a COMPARE_OP operand."""
     return arg >> 5 if PY313 else arg >> 4 if PY312 else arg
 
 
 def stack_effect(op: str, arg: int | None, jump: bool) -> int:
-    """Net effect on the stack.  CPython 3.11 books a call's pops on PRECALL; really CALL does them."""
+    """Returns the net effect on the stack. CPython 3.11 counts a call's pops at PRECALL; in fact CALL does
+    them."""
     if not PY312 and op == "CALL":
         assert arg is not None
         return -(arg + 1)
@@ -120,7 +124,8 @@ def stack_effect(op: str, arg: int | None, jump: bool) -> int:
 
 
 def results(op: str, arg: int | None, jump: bool) -> int:
-    """How many fresh values lie on top of the stack after the instruction, at most (see `resume/resume_function.py`)."""
+    """Returns how many new values are on top of the stack after the instruction, at most (see
+    `resume/resume_function.py`)."""
     if op in LEAVES_NOTHING:
         return 0
     if op == "FOR_ITER":

@@ -1,1 +1,1 @@
-"""Capturing one call: interpret, compile the graph, and make the entry that later calls run."""
+"""Captures one call: interprets it, compiles the graph, and makes the entry that later calls run."""

@@ -1,7 +1,8 @@
-"""Capturing one call: interpret, compile the graph, and make the entry that later calls run.
+"""Captures one call: interprets it, compiles the graph, and makes the entry that later calls run.
 
-In: a jitted function that met a case without entry, its bound arguments, and the compiler that turns graphs into code.  Out: an `Entry` (added to the
-function), or None when this case runs plainly.  The interpreter is in `tracer.py` and `frame.py`; new code is written by `rewrite.py`.
+In: a jitted function that was called without a matching entry, its bound arguments, and the compiler that
+turns graphs into code. Out: an `Entry` (added to the function), or None if this case runs as plain Python.
+The interpreter is in `tracer.py` and `frame.py`; `resume/rewrite.py` writes the new code.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ from frameloom.errors import Break, Skip
 
 MAX_ATTEMPTS = 20
 OURS = (Broken, Break, Skip, Raised, NotConstant)
-MAX_POSITIONS = 2  # entries that may depend on where an iterator stands, before one that serves all
+MAX_POSITIONS = 2  # entries that depend on an iterator's position, before one serves all positions
 UNSUPPORTED_FLAGS = 0x20 | 0x80 | 0x200  # generators, coroutines, asynchronous generators
 
 
 def capture_call(jitted: Any, slots: tuple[Any, ...], compiler: Compiler, trail: Any) -> Any:
-    """Capture the call and return its Entry (already added), or None for plain Python."""
+    """Captures the call and returns its Entry (already added), or None for plain Python."""
     function: FunctionType = jitted.__wrapped__
     if (reason := obstacle()) is not None:
         compiler.add_plain(f"{function.__qualname__}: {reason}")
@@ -68,7 +69,7 @@ def capture_call(jitted: Any, slots: tuple[Any, ...], compiler: Compiler, trail:
 
 
 def forget_all() -> None:
-    """Forget every resume function."""
+    """Forgets every resume function."""
     forget_sessions()
 
 
@@ -131,11 +132,13 @@ FAILURES = ("op_error", "exception")
 
 
 class BreaksAgain(Exception):
-    """A loop over an iterator from before breaks in a later round: likely in each of them, so that one entry should serve all."""
+    """A loop over an iterator from before the call breaks in a later round. It probably breaks in each round,
+    so one entry should serve all."""
 
 
 class FailsWhenTold(Exception):
-    """The program asks whether it is being compiled, and what it does then fails: it is captured as if it were not."""
+    """The program asks whether it is being compiled, and fails after that: it is captured again with the
+    answer no."""
 
 
 def _stacks(broken: Broken) -> list[Value]:
@@ -147,7 +150,7 @@ def _is_followed(value: Value) -> bool:
 
 
 class Capture:
-    """One attempt."""
+    """One attempt to capture a call."""
 
     def __init__(
         self, function: FunctionType, slots: tuple[Any, ...], compiler: Compiler, trail: Any
@@ -158,10 +161,10 @@ class Capture:
         self.trail = trail
         self.spec: ResumeSpec | None = spec_of(function)
         self.session = session_of(compiler)
-        self.has_failed = False  # when it was told that it is being compiled
+        self.has_failed = False  # whether it failed after it was told that it is being compiled
         self.tracer = Tracer(function, self.session)
         self.tracer.recorder.budget = compiler.options.memory_budget
-        # Freezing, which needs no gradients, counts on weights that stay as they are.
+        # Freezing, which works without gradients, relies on weights that do not change.
         if not compiler.options.freezing or torch.is_grad_enabled():
             self.tracer.recorder.casts.begin(self.session, getattr(compiler, "cached_cast", None))
         watch(self.tracer)
@@ -222,7 +225,7 @@ class Capture:
         ]
         return Frame(t, code, t.globals_of(function, None), arguments, closure, root=True)
 
-    # --- what becomes of it
+    # --- the end of a capture
 
     def _returned(self, result: Value) -> Any:
         if self.tracer.recorder.n_ops == 0 and not self.session.forced:
@@ -238,7 +241,7 @@ class Capture:
                 return self._plain("a call on a tensor without elements, which fails")
             if self.tracer.told_compiling:
                 raise FailsWhenTold
-            if self.has_failed:  # so it does anyway
+            if self.has_failed:  # it fails with either answer
                 self.session.tells_compiling = True
         if broken.cause.kind == "gradient":
             return self._plain("a gradient is needed")
@@ -254,14 +257,15 @@ class Capture:
     def _plain(self, reason: str) -> Any:
         guard_sizes(self.tracer)
         built = self.tracer.guards.build(self.function.__code__)
-        if self.spec is None:  # a piece behind a break is no case of its own
+        if self.spec is None:  # code behind a break is not a case of its own
             self.compiler.add_plain(f"{self.function.__qualname__}: {reason}")
         self.compiler.add_guards(built.guards)
         return _capture.Entry.plain(built.guards, reason)
 
 
 def _forget_frames(error: BaseException | None) -> None:
-    """The frames that an exception of ours has passed hold it, and all that was captured with it: the program's objects would live on."""
+    """Clears the frames of our own exceptions. They hold the exception and all that was captured, so the
+    program's objects would stay alive."""
     while error is not None:
         error.__traceback__ = None
         before = error.__context__

@@ -1,6 +1,7 @@
-"""What the captures of one jitted function share: resume functions, and places where a break is known to be needed.
+"""What the captures of one jitted function share: resume functions, and places that need a break.
 
-In: requests from `resume/resume_function.py` and `driver/capture_call.py`.  Out: the same resume function for the same place, so that its entries are found again.
+In: requests from `resume/resume_function.py` and `driver/capture_call.py`. Out: the same resume function for
+the same place, so that its entries are found again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from frameloom.capture.symbolic.dynamic_policy import DynamicPolicy
 if TYPE_CHECKING:
     from frameloom.capture.resume.resume_function import ResumeSpec
 
-MAX_PIECES = 128  # of one jitted function; what lies behind later breaks runs plainly
+MAX_PIECES = 128  # of one jitted function; code behind later breaks runs as plain Python
 
 
 class Compiler(Protocol):
@@ -35,27 +36,30 @@ class Compiler(Protocol):
 class Session:
     """One per compiler; `resumes` owns the resume functions, which new code holds only weakly."""
 
-    # Entries belong to a code object, which several functions may share; the hook runs them, and no JitFunction can start such a call anew.
+    # Entries belong to a code object, which several functions may share. The frame hook runs them, and no
+    # JitFunction can bail out of such a call.
     per_code = False
     forced = False  # for tests: code without tensor operations is rewritten too
 
     def __init__(self) -> None:
         self.resumes: dict[Any, tuple[ResumeSpec, Any]] = {}
         self.dynamic_policy = DynamicPolicy()
-        # Casts that autocast keeps are inputs, and regions are entered by plain Python (casts.py).
+        # Casts that autocast keeps are inputs, and plain Python enters the regions
+        # (graph_passes/cast_cache.py).
         self.keeps_casts = self.opens_autocast = False
-        self.tells_compiling = True  # to a program that asks, unless what it does then fails
+        self.tells_compiling = True  # whether a program that asks is told so; not if it then fails
         self._avoided: set[tuple[int, int]] = set()
         self._certain: set[tuple[int, int]] = set()
         self.capturing: weakref.ref[Any] | None = None  # the jitted function
         self._functions: list[FunctionType] = []
-        self._codes: list[CodeType] = []  # keeps the ids in `_avoided` meaningful
+        self._codes: list[CodeType] = []  # keeps the ids in `_avoided` valid
 
     def forget(self) -> None:
         self.__init__()  # type: ignore[misc]
 
     def avoid(self, code: CodeType, index: int) -> None:
-        """Break at this instruction from now on; told twice, also where it could be foreseen what the data decides there."""
+        """Breaks the graph at this instruction from now on. If this is called twice for it, conditions used
+        there as numbers are not speculated either."""
         self._codes.append(code)
         key = (id(code), index)
         if key in self._avoided:
@@ -69,7 +73,7 @@ class Session:
         return (id(code), index) in self._avoided
 
     def keep(self, function: FunctionType) -> None:
-        """Own a break function, which new code holds only weakly."""
+        """Owns a break function, which new code holds only weakly."""
         self._functions.append(function)
 
     def resume(self, spec: ResumeSpec, make: Callable[[], FunctionType], compiler: Compiler) -> Any:
@@ -77,7 +81,8 @@ class Session:
         if known is None:
             made = _capture.JitFunction(make(), compiler, takes_state=True)
             made.enabled = len(self.resumes) < MAX_PIECES
-            known = self.resumes[spec.key] = spec, made  # which keeps the ids in its key meaningful
+            # keeps the objects alive whose ids are in the key
+            known = self.resumes[spec.key] = spec, made
         return known[1]
 
 
@@ -85,7 +90,8 @@ _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 def session_of(compiler: Any) -> Session:
-    """The compiler's session, kept with it: resume functions refer to the compiler, so nothing else may own them."""
+    """Returns the compiler's session. The compiler owns it: resume functions refer to the compiler, so no
+    other owner is allowed."""
     found: Session | None = getattr(compiler, "capture_session", None)
     if found is None:
         found = compiler.capture_session = Session()

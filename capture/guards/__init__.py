@@ -1,3 +1,4 @@
-"""What must hold for a captured call to be valid again, and where a call's values come from.
+"""The conditions under which a captured call is valid again, and the sources of a call's values.
 
-In: checks that the interpreter notes, as (source, kind, value).  Out: the program that the native guards run."""
+In: checks that the interpreter notes, as (source, kind, value). Out: the program that the native guards run.
+"""

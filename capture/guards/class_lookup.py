@@ -1,7 +1,8 @@
-"""Raw attributes of classes, and the note that the guards need of every look.
+"""Raw attributes of classes; each look-up is noted, since the guards must repeat it.
 
-What a class has, and what it lacks, decides what a program does: a method, a property, `__getattr__`, `__bool__`.  Classes can change, so while a
-capture is going on in this thread each look is noted for its guards (`GuardSet.lookups`), whatever the outcome.  Classes that cannot change are not.
+What a class has, and what it lacks, decides what a program does: a method, a property, `__getattr__`,
+`__bool__`. Classes can change. So while this thread captures, each look-up is noted for the guards
+(`GuardSet.lookups`), whatever its result. Look-ups in classes that cannot change are not noted.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from frameloom.errors import Break
 
 MISSING = object()
 IMMUTABLE_TYPE = 1 << 8
-HEAP_TYPE = 1 << 9  # made by a class statement
-ORDER = "the order of its bases"  # in the place of a name
+HEAP_TYPE = 1 << 9  # a class statement made it
+ORDER = "the order of its bases"  # used in place of a name
 Lookups = dict[tuple[type, str, type | None], Any]  # (class, name, after) -> what was found
 
 
@@ -30,7 +31,7 @@ _noting = _Noting()
 
 @contextmanager
 def noting(lookups: Lookups) -> Iterator[None]:
-    """Looks of this thread are noted in `lookups`."""
+    """Notes the look-ups of this thread in `lookups`."""
     outer, _noting.lookups = _noting.lookups, lookups
     try:
         yield
@@ -38,12 +39,12 @@ def noting(lookups: Lookups) -> Iterator[None]:
         _noting.lookups = outer
 
 
-# Metaclasses are not asked: they may run code of the program.
+# These do not call metaclasses, which may run code of the program.
 _order, _table = type.__dict__["__mro__"].__get__, type.__dict__["__dict__"].__get__
 
 
 def class_attribute(cls: type, name: str) -> Any:
-    """The raw attribute in the classes' dictionaries, MISSING if there is none."""
+    """Returns the raw attribute from the classes' dictionaries, MISSING if there is none."""
     lookups = _noting.lookups
     if lookups is None or cls.__flags__ & IMMUTABLE_TYPE:
         return _find(_order(cls) or (), name)  # a class that is being made has no order yet
@@ -55,27 +56,27 @@ def class_attribute(cls: type, name: str) -> Any:
 
 
 def note_order(cls: type) -> None:
-    """The classes that `cls` inherits from matter, and their order."""
+    """Notes that the base classes of `cls` and their order matter."""
     if _noting.lookups is not None and not cls.__flags__ & IMMUTABLE_TYPE:
         _noting.lookups[cls, ORDER, None] = _order(cls)
 
 
 def is_subtype(cls: type, base: type) -> bool:
-    """Whether `base` is among the classes that `cls` inherits from.  An abstract class's registrations do not count, and no code of a
-    metaclass runs, as it would for `issubclass`."""
+    """Whether `cls` inherits from `base`. Registrations of abstract classes do not count, and unlike in
+    `issubclass`, no code of a metaclass runs."""
     note_order(cls)
     return any(one is base for one in _order(cls) or ())
 
 
 def name_in_texts(cls: type) -> str:
-    """As Python's own errors call it: with its module, where it is written in C."""
+    """Returns the name of a class as Python's own errors show it: with its module if it is written in C."""
     if not cls.__flags__ & IMMUTABLE_TYPE or cls.__module__ == "builtins":
         return cls.__name__
     return f"{cls.__module__}.{cls.__name__}"
 
 
 def works_as(found: Any, kind: type, access: str = "__get__") -> bool:
-    """Whether a raw attribute is a descriptor of that kind, whose class does not say otherwise what such an access does."""
+    """Whether a raw attribute is a descriptor of that kind whose class does not override this access."""
     if type(found) is kind:
         return True
     return isinstance(found, kind) and (
@@ -84,7 +85,8 @@ def works_as(found: Any, kind: type, access: str = "__get__") -> bool:
 
 
 def is_data_descriptor(found: Any) -> bool:
-    """Whether it comes before what an instance has under its name: CPython has one slot for both methods."""
+    """Whether it takes precedence over the instance attribute of its name. CPython has one slot for both
+    methods."""
     cls = type(found)
     return found is not MISSING and (
         class_attribute(cls, "__set__") is not MISSING
@@ -93,14 +95,15 @@ def is_data_descriptor(found: Any) -> bool:
 
 
 def is_programs(found: Any) -> bool:
-    """Whether a raw attribute is code that the program gives to a class: it may read, and do, anything.  That of `enum` and its like depends on the class alone."""
+    """Whether a raw attribute is code that the program gives to a class: it may read and do anything. Code of
+    `enum` and similar modules depends only on the class."""
     if isinstance(found, property | DynamicClassAttribute):
         found = found.fget
     elif isinstance(found, classmethod | staticmethod):
         found = found.__func__
     if isinstance(found, FunctionType):
         return found.__module__ not in ("enum", "typing", "abc", "inspect")
-    # What `functools` makes of functions, or an object of the program's that is called.
+    # An object that `functools` made of a function, or a callable object of the program.
     kind = type(found)
     if found is MISSING or kind.__module__ == "builtins" or isinstance(found, type):
         return False
@@ -115,8 +118,8 @@ def asks_program(cls: type, names: Iterable[str]) -> bool:
 
 
 def has_programs_methods(cls: type) -> bool:
-    """Whether a class of which constants are says by code of the program what functions written in C make of them.  (Their texts and how one
-    comes by them are no matter here.)"""
+    """Whether a class of constants has special methods in code of the program that functions written in C may
+    call. Methods that make instances or texts do not count."""
     if not cls.__flags__ & HEAP_TYPE:
         return False
     tables = (_table(base) for base in _order(cls) if base.__flags__ & HEAP_TYPE)
@@ -134,7 +137,7 @@ NOT_ASKED = frozenset(
 
 
 def attribute_after(cls: type, after: type, name: str) -> Any:
-    """The raw attribute in the classes that follow `after` in the resolution order."""
+    """Returns the raw attribute from the classes after `after` in the resolution order."""
     order = _order(cls)
     found = _find(order[order.index(after) + 1 :], name)
     if _noting.lookups is not None:
@@ -148,6 +151,6 @@ def _find(order: tuple[type, ...], name: str) -> Any:
             table = _table(base)
             if name in table:
                 return table[name]
-    except Exception as error:  # of a key that is no string
+    except Exception as error:  # from a key that is not a string
         raise Break("attribute", f"{name}, whose look-up runs code of the program") from error
     return MISSING

@@ -1,4 +1,4 @@
-"""The stack of dispatch modes, kept as it was whatever ends a capture."""
+"""Restores the stack of dispatch modes if Ctrl-C ends a capture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import _pop_mode
 
 @contextmanager
 def modes_kept() -> Iterator[None]:
-    """Ctrl-C may fall between entering a mode and the `with` that would leave it: leave what is left over here."""
+    """Leaves the dispatch modes that Ctrl-C left active: it may come between entering a mode and the `with`
+    that would leave it."""
     depth, grad = torch._C._len_torch_dispatch_stack(), torch.is_grad_enabled()
     try:
         yield

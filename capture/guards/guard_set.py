@@ -1,7 +1,8 @@
-"""What must hold for a captured call to be valid again.
+"""The conditions under which a captured call is valid again.
 
-In: checks noted by the interpreter while it looks at things, as (origin, kind, value), each at most once.  Out: `build` writes them
-into the C guard tree, parents before children, and gives the node of any origin.  The kinds of checks are those of `_capture.Guards`.
+In: checks that the interpreter notes while it reads objects, as (source, kind, value), each at most once.
+Out: `build` writes them into the C guard tree, parents before children, and returns the node of any source.
+The kinds of checks are those of `_capture.Guards`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ class GuardSet:
         self._roots = roots
         self._checks: dict[Any, tuple[Origin, str, Any]] = {}
         self._distinct: dict[int, Origin] = {}
-        self._pinned: set[int] = set()  # ids of origins at which one object passes
-        self.lookups: Lookups = {}  # what was looked up in classes that can change
+        self._pinned: set[int] = set()  # ids of sources at which only one object passes
+        self.lookups: Lookups = {}  # look-ups in classes that can change
 
     def add(self, origin: Origin, kind: str, value: Any = None) -> None:
         if origin.kind == "object" and kind in ("is", "type"):
@@ -41,24 +42,25 @@ class GuardSet:
         self._checks.pop((id(origin), kind, id(value)), None)
 
     def distinct(self, origin: Origin) -> None:
-        """The object there is another one than all others of which that was asked."""
+        """Notes that the object at `origin` differs from all others noted here."""
         self._distinct[id(origin)] = origin
 
     def reaches(self, origin: Origin) -> None:
-        """There is something, whatever it is."""
+        """Notes that some object must be at `origin`; any object passes."""
         self._checks.setdefault((id(origin), "reaches"), (origin, "reaches", None))
 
     def add_tensor(self, origin: Origin, tensor: Any) -> None:
         self.add(origin, "tensor", tensor)
 
     def returns(self, fn: Any, args: tuple[Any, ...], result: Any) -> None:
-        """A function written in C, without effects, gives that result for these arguments."""
+        """Notes that a function written in C, without effects, returns that result for these arguments."""
         key = (fn, args, result)
         self._checks.setdefault(key, (self._roots.object(fn), "returns", (args, result)))
 
     def outcome(self, text: str, program: tuple[Any, ...], expected: bool) -> None:
-        """What numbers that vary come to: `program` is in postfix form, of origins, (constant,) and (function, operands).  One without origins
-        computes with numbers that are settled by now: it comes to the same in every call."""
+        """Notes the result of a computation with dynamic numbers. `program` is in postfix form and has
+        sources, (constant,) and (function, operands). A program without sources uses only specialized
+        numbers, so its result is the same in every call."""
         origin = next((item for item in program if isinstance(item, Origin)), None)
         if origin is None:
             return
@@ -66,22 +68,23 @@ class GuardSet:
         self._checks.setdefault(key, (origin, "outcome", (text, program, expected)))
 
     def sizes(self, origin: Origin, text: str, program: tuple[Any, ...]) -> None:
-        """What sizes that vary come to: triples of an operation and two operands, of which the first may be an origin."""
+        """Notes a condition on dynamic sizes: triples of an operation and two operands; the first operand may
+        be a source."""
         key = ("sizes", tuple(_identity(x) for step in program for x in step))
         self._checks.setdefault(key, (origin, "sizes", (text, program)))
 
     def subclass(self, cls: type, abstract: type, answer: bool) -> None:
-        """What an abstract class says about a class, which a registration can change."""
+        """Notes the answer of an abstract class about a class, which a registration can change."""
         key = ("subclass", cls, abstract)
         self._checks.setdefault(key, (self._roots.object(cls), "subclass", (cls, abstract, answer)))
 
     def tells_numbers(self, start: int) -> bool:
-        """Whether one of the checks from number `start` on is of a number that the program may change."""
+        """Whether one of the checks from number `start` on compares a number that the program may change."""
         checks = [*self._checks.values()][start:]
         return any(kind == "equal" and type(v) in (int, float, complex) for _, kind, v in checks)
 
     def release(self) -> None:
-        """The guards are built: they hold weakly what these hold."""
+        """Frees the checks after the guards are built; the guards hold these objects weakly."""
         self._checks.clear()
         self._distinct.clear()
         self.lookups.clear()
@@ -90,7 +93,7 @@ class GuardSet:
         return len(self._checks)
 
     def build(self, code: CodeType, apart: Sequence[Origin] = ()) -> BuiltGuards:
-        """`apart`: tensors that must not share memory."""
+        """Builds the guards. `apart`: tensors that must not share memory."""
         built = BuiltGuards(code, self._roots)
         built.guards.global_state()
         self._build_lookups(built, 0)
@@ -110,7 +113,7 @@ class GuardSet:
                 flat = (built.node(x) if isinstance(x, Origin) else x for s in steps for x in s)
                 value = text, struct.pack(f"{3 * len(steps)}q", *flat)
             built.guards.check(node, kind, value)
-        self._build_lookups(built, known)  # those that building made
+        self._build_lookups(built, known)  # the look-ups made while building
         if len(apart) > 1:
             built.guards.no_overlap([built.node(origin) for origin in apart])
         if not all(map(self._is_pinned, self._distinct.values())):
@@ -118,7 +121,7 @@ class GuardSet:
         return built
 
     def _is_pinned(self, origin: Origin) -> bool:
-        """Whether only one object passes."""
+        """Whether only one object passes at this source."""
         return origin.kind == "object" or id(origin) in self._pinned
 
     def _build_lookups(self, built: BuiltGuards, start: int) -> None:
@@ -127,7 +130,7 @@ class GuardSet:
 
 
 class BuiltGuards:
-    """The C tree, and which node stands for which origin."""
+    """The C tree, and the node of each source."""
 
     def __init__(self, code: CodeType, roots: Roots) -> None:
         self.guards = _capture.Guards(code)
@@ -142,7 +145,8 @@ class BuiltGuards:
         return found
 
     def lookup(self, cls: type, key: Any, found: Any) -> None:
-        """The raw attribute of a class is what it was; `key`: its name, or with the class behind which it was looked for."""
+        """Adds the check that the raw attribute of a class is unchanged. `key`: its name, or its name and the
+        class after which it was looked up."""
         node = self.node(self._roots.object(cls))
         if key is ORDER:
             self.guards.check(self.guards.child(node, "class_order"), "is", found)
@@ -168,7 +172,8 @@ class BuiltGuards:
 
 
 def _identity(item: Any) -> Any:
-    """Of a part of a program: two origins may have one name, and numbers that are equal be different ones."""
+    """Returns a key for a part of a program: two sources may have the same name, and equal numbers may be
+    different ones."""
     return id(item) if isinstance(item, Origin) else (item, repr(item))
 
 
@@ -176,7 +181,7 @@ LITERALS = (bool, int, float, complex, str, bytes)
 
 
 def is_stored(origin: Origin) -> bool:
-    """Whether an attribute of a pinned class is the very object in its dictionary, with nothing bound."""
+    """Whether an attribute of a pinned class is the object in its dictionary itself, not a bound one."""
     assert origin.base is not None
     cls = origin.base.key
     if not isinstance(cls, type) or class_attribute(type(cls), origin.key) is not MISSING:

@@ -1,6 +1,6 @@
-"""Instances as they are: making one, reading and writing its attributes past whatever Python code its class has for that.
+"""Makes instances, and reads and writes their attributes, without running the Python code of their classes.
 
-Called by the interpreter on the program's objects, and from new code.
+The interpreter calls these functions on the program's objects, and new code calls them, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from frameloom.capture.guards.class_lookup import (
 
 
 def new_instance(cls: Any, items: Any = None) -> Any:
-    """Called from new code: an instance whose `__init__` has not run."""
+    """Called from new code: returns an instance whose `__init__` has not run."""
     for base in (dict, list, tuple, BaseException, SimpleNamespace):
         if issubclass(cls, base):
             return base.__new__(cls, items) if items is not None else base.__new__(cls)
@@ -26,13 +26,15 @@ def new_instance(cls: Any, items: Any = None) -> Any:
 
 
 def set_attributes(obj: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
-    """Called from new code: write attributes past any `__setattr__` and any descriptor, whose code was interpreted already."""
+    """Called from new code: writes attributes without any `__setattr__` or descriptor, whose code was already
+    interpreted."""
     for name, value in zip(names, values, strict=True):
         write_attribute(obj, name, value)
 
 
 def write_attribute(obj: Any, name: str, value: Any) -> None:
-    """As an assignment does it where that runs no code of the program: asking for its dictionary would make an object larger and slower."""
+    """Writes an attribute by assignment if that runs no code of the program: creating the object's dictionary
+    would make the object larger and slower."""
     found = class_attribute(type(obj), name)
     is_stored = isinstance(found, MemberDescriptorType) or not is_data_descriptor(found)
     table = None if is_stored and is_generic(type(obj)) else instance_dict(obj)
@@ -43,7 +45,7 @@ def write_attribute(obj: Any, name: str, value: Any) -> None:
 
 
 def is_generic(cls: type) -> bool:
-    """Whether `object.__setattr__` takes instances of the class."""
+    """Whether `object.__setattr__` accepts instances of the class."""
     native = next(base for base in cls.__mro__ if not base.__flags__ & HEAP_TYPE)
     return native.__setattr__ is object.__setattr__
 
@@ -67,7 +69,8 @@ def instance_dict(obj: Any) -> dict[str, Any] | None:
 
 
 def is_own_slot(cls: type, name: str, found: Any) -> bool:
-    """Whether a raw attribute is the slot of that name, and not one that has got another name, or is of a class that has nothing to do with `cls`."""
+    """Whether a raw attribute is the slot of that name, and not one stored under another name or one of a
+    class unrelated to `cls`."""
     return (
         isinstance(found, MemberDescriptorType)
         and found.__name__ == name

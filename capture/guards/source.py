@@ -1,10 +1,11 @@
 """Where a value comes from: a chain of loads that starts at a root of the call.
 
-In: the interpreter, which extends chains as the program walks its objects.  Out: the same chain reloads the value in
-rewritten code (`load`), is a path of the guard tree (`node`), and reads as the user would write it (`path`).  The kinds are those of
-`_capture.Guards`.  What is checked about a value is in `guards/guard_set.py`.
+In: the interpreter, which extends chains while the program reads its objects. Out: the same chain reloads the
+value in new code (`load`), is a path of the guard tree (`node`), and can be shown as the user would write it
+(`path`). The kinds are those of `_capture.Guards`. Checks of values are in `guards/guard_set.py`.
 
-Origins speak about the state at the entry of the call; the interpreter keeps later changes in the values themselves.
+Sources describe the state at the entry of the call; the interpreter keeps later changes in the values
+themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class Origin:
-    """One link of a chain.  `child` gives the same object for the same key, so origins compare by identity."""
+    """One link of a chain. `child` returns the same object for the same key, so sources compare by
+    identity."""
 
     __slots__ = ("_children", "_path", "base", "key", "kind")
 
@@ -46,14 +48,14 @@ class Origin:
         return found
 
     def load(self, code: CodeBuilder) -> None:
-        """Push the object, given that the base (if any) has just been pushed."""
+        """Pushes the object; the base, if any, must have just been pushed."""
         kind = self.kind
         if kind in ATTRIBUTES:
             code.load_attr(ATTRIBUTES[kind])
         elif kind == "attr":
             code.load_attr(self.key)
         elif kind in ("item", "key"):
-            if isinstance(self.key, torch.Tensor):  # code would keep it alive
+            if isinstance(self.key, torch.Tensor):  # a constant of the code would keep it alive
                 code.call_const(weakref.ref(self.key))
             else:
                 code.load_const(self.key)
@@ -71,7 +73,7 @@ class Origin:
             code.load_globals()
 
     def path(self) -> str:
-        """As the user would write it."""
+        """Returns the source as the user would write it."""
         if self._path is None:
             self._path = self._make_path()
         return self._path
@@ -107,7 +109,7 @@ class Origin:
                 return f"{base}.{ATTRIBUTES[kind]}"
 
     def _key_path(self, base: str) -> str:
-        """`x.__dict__['_modules']['fc']` is `x.fc` to the user; a key of globals() is just a name."""
+        """Shows `x.__dict__['_modules']['fc']` as `x.fc`, and a key of globals() as a name."""
         parent = self.base
         assert parent is not None
         if parent.kind in ("globals", "func_globals") or parent.key is builtins.__dict__:
@@ -130,7 +132,7 @@ class Origin:
         )
 
     def links(self) -> list[Any]:
-        """Equal for the same place, in whichever capture."""
+        """Returns a key that is equal for the same source in all captures."""
         links: list[Any] = []
         place: Origin | None = self
         while place is not None:
@@ -169,7 +171,7 @@ def _read_base_key(obj: Any, key: Any) -> Any:
     return dict.__getitem__(obj, key)
 
 
-# "base_item" and "base_key" pass by an overridden __getitem__, "dict" by an overridden __getattribute__.
+# "base_item" and "base_key" bypass an overridden __getitem__, "dict" an overridden __getattribute__.
 def _read_state(iterator: Any) -> Any:
     return iterator.__reduce__()
 
@@ -220,7 +222,8 @@ class Roots:
         return origin
 
     def object(self, obj: object, path: str | None = None) -> Origin:
-        """A pinned object; use it for what the function cannot reach by its own names (classes, builtins).  `path`: how messages call it."""
+        """Returns the source of a pinned object. Use it for objects that the function cannot reach by its own
+        names (classes, builtins). `path`: its name in messages."""
         found = self._objects.get(id(obj))
         if found is None:
             found = self._objects[id(obj)] = Origin("object", None, obj)
@@ -228,7 +231,8 @@ class Roots:
         return found
 
     def release(self) -> None:
-        """Origins know their children and these their base: let go of them all, so that they go without the collector."""
+        """Breaks the reference cycles between sources and their children, so that they are freed without the
+        garbage collector."""
         origins = [
             self.globals,
             *self._arguments.values(),

@@ -1,7 +1,9 @@
-"""Whether anything around a call watches or changes what PyTorch's functions do, so that a graph of them would not be the same.
+"""Whether something around a call watches or changes PyTorch's functions; then nothing is captured.
 
-In: the state of this thread.  Out: the reason why a call cannot be captured now, or None.  The guards of compiled entries compare the
-same state (`global_state.c`), so a compiled call is not used there either.
+A graph of these functions would behave differently there.
+
+In: the state of this thread. Out: the reason why a call cannot be captured now, or None. The guards of
+compiled entries compare the same state (`global_state.c`), so a compiled call is not used there either.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 
 BUILTINS = builtins.__dict__
-# Tools replace these, and no compile needs them.
+# Tools replace these, and compiling does not need them.
 NOT_NEEDED = frozenset({"print", "input", "open", "help", "exit", "quit", "breakpoint", "display", "copyright", "credits", "license", "__import__"})  # fmt: skip
 OWN_BUILTINS = {
     name: fn for name, fn in BUILTINS.items() if callable(fn) and name not in NOT_NEEDED
@@ -34,12 +36,13 @@ def operators_are_replaced() -> bool:
     return any(operator.__dict__.get(name) is not fn for name, fn in OPERATORS.items())
 
 
-# Tables of what operators mean are made when modules are imported.
+# Tables of operators are made when modules are imported.
 REPLACED_EARLY = operators_are_replaced()
 
 
 def builtins_are_replaced() -> bool:
-    """Whether the program has put functions of its own in the place of Python's, which a compile would call.  It calls none itself."""
+    """Whether the program has replaced built-in functions of Python, which compiling would call. Calls none
+    of them itself."""
     for name in OWN_BUILTINS:
         if BUILTINS.get(name) is not OWN_BUILTINS[name]:
             return True
@@ -53,7 +56,7 @@ LAYOUT = frozenset(
 
 
 def obstacle() -> str | None:
-    """Why calls in this thread run plainly at the moment; None if they can be captured."""
+    """Returns why calls in this thread run as plain Python now; None if they can be captured."""
     if torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.Python):
         return "dispatch to Python is turned off"
     if torch._C._functorch.peek_interpreter_stack() is not None:
@@ -83,12 +86,12 @@ def obstacle() -> str | None:
 
 
 def watch(t: Tracer) -> None:
-    """Note guards for what the C state of the thread does not show."""
+    """Adds guards for what the C state of the thread does not show."""
     level = t.roots.object(forward_ad).child("dict").child("key", "_current_level")
     t.guards.add(level, "equal", forward_ad._current_level)
 
 
 def watch_autograd(t: Tracer) -> None:
-    """The same for what only matters where gradients are needed."""
+    """Does the same for what matters only if gradients are needed."""
     t.guards.returns(torch.is_anomaly_enabled, (), False)
     t.guards.returns(saved_tensors_hooks, (True,), None)

@@ -1,6 +1,7 @@
-"""Warnings that one thread ignores or raises for a while, with nothing of the process changed that another thread or the program could see.
+"""Ignores or raises warnings in one thread only, without a change that other threads or the program can see.
 
-`warnings.catch_warnings` swaps the filters of all threads, and makes every module forget which of its warnings were shown.
+`warnings.catch_warnings` replaces the filters of all threads, and makes every module forget which of its
+warnings were shown.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Literal
 
 
 class _InThread(type):
-    """A category of warnings that holds all of them in one thread, and none in others."""
+    """A warning category that contains all warnings in one thread, and none in others."""
 
     thread: int | None
 
@@ -22,7 +23,7 @@ class _InThread(type):
         return threading.get_ident() == cls.thread
 
 
-# Python code's, and not those of C++ code, many of which come once per process.
+# Warnings of Python code, not those of C++ code, many of which come once per process.
 OF_PYTHON = re.compile(r"(?!.*\(Triggered internally at )", re.DOTALL)
 
 
@@ -30,7 +31,7 @@ OF_PYTHON = re.compile(r"(?!.*\(Triggered internally at )", re.DOTALL)
 def warnings_here(
     action: Literal["error", "ignore"], of: re.Pattern[str] | None = None
 ) -> Iterator[None]:
-    """`of`: only those whose texts match."""
+    """Ignores or raises the warnings of this thread. `of`: only those whose text matches."""
     category: Any = _InThread("Warning", (), {"thread": threading.get_ident()})
     entry = (action, of, category, None, 0)
     filters: Any = warnings.filters
@@ -38,6 +39,6 @@ def warnings_here(
     try:
         yield
     finally:
-        category.thread = None  # copies of the filters may outlive this
+        category.thread = None  # copies of the filters may live longer
         if entry in filters:
             filters.remove(entry)

@@ -1,6 +1,7 @@
 """The catalogue of graph breaks: what each kind means, why it cannot be captured, what to try.
 
-In: a `Break` and where it happened.  Out: `report`, a text of at most six lines.  Nothing here decides whether something breaks.
+In: a `Break` and where it happened. Out: `report`, a text of at most six lines. Nothing here decides whether
+something breaks.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from frameloom.errors import Break, Where
 
 @dataclass(frozen=True)
 class BreakReport:
-    """One break: catalogue id, place, and the message."""
+    """One graph break: its kind, its place and the message."""
 
     kind: str
     where: Where
@@ -149,7 +150,7 @@ UNKNOWN = ("it cannot be captured", "call it outside the jitted function")
 
 
 def report(cause: Break, where: Where) -> BreakReport:
-    """What happened, where, why, what to try."""
+    """Returns the report: what happened, where, why, and what to try."""
     why, suggestion = CATALOGUE.get(cause.kind, UNKNOWN)
     lines = [f"graph break ({cause.kind}): {cause.detail or cause.kind}", f"  at {where}"]
     source = _source_line(where).rstrip()
@@ -170,7 +171,7 @@ def _source_line(where: Where) -> str:
 
 @functools.lru_cache(maxsize=8)
 def _read(file: str) -> list[str]:
-    """The lines of a file, which the program's own `linecache` does not get to know by that."""
+    """Returns the lines of a file without adding them to the program's `linecache`."""
     lines = linecache.getlines(file)
     linecache.cache.pop(file, None)
     return lines

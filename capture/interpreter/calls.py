@@ -1,7 +1,8 @@
-"""Carrying out calls and operators: who is asked, in CPython's order, and what becomes of the call.
+"""Runs calls: follows wrappers of callables, binds arguments, and decides how each call is captured.
 
-In: callee and arguments as values.  Out: the result; or `Break`.  A Python function is interpreted in a frame of its own, a tensor function is
-recorded, a pure one on constants is evaluated; `builtins.py` knows those with a meaning of their own.
+In: callee and arguments as values. Out: the result; or `Break`. A Python function is interpreted in a frame
+of its own, a tensor function is recorded, a pure function of constants is evaluated. `builtins.py` has the
+functions with rules of their own.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC
 def call(
     t: Tracer, callee: Value, args: list[Value], kwargs: dict[str, Value], resumable: bool = False
 ) -> Value:
-    """`callee(*args, **kwargs)`.  `resumable`: the result is the result of the caller's instruction, with nothing done after it, so that a break
-    inside may be resumed there."""
+    """Captures `callee(*args, **kwargs)`. `resumable`: the call's result is the result of the caller's
+    instruction, which does nothing after the call. So a break inside the call may resume there."""
     callee, args, kwargs = unwrap(t, t.look(callee), args, kwargs)
     if isinstance(callee, FunctionValue):
         return call_function(t, callee, args, kwargs, resumable)
@@ -62,7 +63,8 @@ def call(
 def unwrap(
     t: Tracer, callee: Value, args: list[Value], kwargs: dict[str, Value]
 ) -> tuple[Value, list[Value], dict[str, Value]]:
-    """Follow callables that only pass a call on: bound methods, partials, objects with `__call__`, modules without hooks."""
+    """Follows callables that only pass a call on: bound methods, partials, objects with `__call__`, modules
+    without hooks."""
     while True:
         if isinstance(callee, BoundMethodValue):
             callee, args = t.look(callee.func), [_owner_of(t, callee), *args]
@@ -84,7 +86,8 @@ def unwrap(
 
 
 def _owner_of(t: Tracer, method: BoundMethodValue) -> Value:
-    """What it is called on: of a jitted module's own method, found in a copy of the module's dictionary, the copy."""
+    """Returns the object that the method is called on. A jitted module's own method may be found in a copy of
+    the module's dictionary; then this is the copy."""
     if isinstance(method.real, MethodType) and t.is_jitted(method.real.__func__):
         frame = t.frame
         if frame is not None and method.real.__func__.called_by is frame.code:
@@ -100,7 +103,8 @@ GLOBAL_HOOKS = (
 
 
 def module_forward(t: Tracer, entry: Any, module: Value) -> Value | None:
-    """What calling a module without hooks by `entry` comes to; None if it has some (then its Python code is interpreted)."""
+    """Returns the `forward` method that runs if a module without hooks is called through `entry`. Returns
+    None if the module has hooks; then the Python code of `entry` is interpreted."""
     if not isinstance(module, ModuleValue):
         return None
     if entry is torch.nn.Module._wrapped_call_impl:
@@ -165,16 +169,16 @@ def call_function(
             ):
                 raise Break(
                     "library_call", f"{real.__module__}.{function.name}(...)"
-                )  # may call it
+                )  # the function may call it
             return t.evaluate(real, args, kwargs)
         if verdict == "state":
             return state(t, real, args, policy.STATE_TOLD_BY[real])
         if verdict == "break":
-            from frameloom.capture.library.stand_ins import find_unbacked
+            from frameloom.capture.library.stand_ins import find_stand_in
 
-            unbacked = find_unbacked(real)
-            if unbacked is not None:
-                return unbacked(t, args, kwargs)
+            stand_in = find_stand_in(real)
+            if stand_in is not None:
+                return stand_in(t, args, kwargs)
             raise Break("library_call", f"{real.__module__}.{function.name}(...)")
         if chains_in(real.__code__) is not None:
             from frameloom.capture.speculation.hoisting import array_of
@@ -186,7 +190,7 @@ def call_function(
 
 
 def front_door(t: Tracer, name: str) -> Value:
-    """Frameloom's own functions, called by the program."""
+    """Captures a call of one of Frameloom's own functions."""
     if name == "is_compiling":
         return t.tell_compiling()
     raise Break(
@@ -197,7 +201,7 @@ def front_door(t: Tracer, name: str) -> Value:
 def inline(
     t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value], resumable: bool
 ) -> Value:
-    """Interpret a Python function."""
+    """Interprets a Python function."""
     from frameloom.capture.interpreter.frame import Frame
     from frameloom.capture.interpreter.generator import GeneratorValue
     from frameloom.capture.interpreter.tracer import MAX_DEPTH
@@ -230,7 +234,7 @@ def inline(
 def bind(
     t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]
 ) -> dict[str, Value]:
-    """Arguments by parameter name, as CPython binds them."""
+    """Returns the arguments by parameter name, bound as in CPython."""
     code = function.code
     count, keyword_only = code.co_argcount, code.co_kwonlyargcount
     names = code.co_varnames[: count + keyword_only]
@@ -282,7 +286,7 @@ def _fill_defaults(
 
 
 def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Call something that is not written in Python."""
+    """Calls something that is not written in Python."""
     from frameloom.capture.library.builtins import FUNCTIONS
 
     try:
@@ -317,7 +321,8 @@ def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]
 
 
 def state(t: Tracer, fn: Any, args: list[Value], told_by: Any = None) -> Value:
-    """A setting of PyTorch is read now, and again by the guards at each call: there by `told_by`, a function written in C."""
+    """Reads a setting of PyTorch. The guards read it again at each call, with `told_by` if given, a function
+    written in C."""
     result = t.evaluate(fn, args, {})
     if not isinstance(result, ConstValue):
         raise Break("unknown_call", f"{fn.__name__}(...) returns an object")
@@ -326,13 +331,14 @@ def state(t: Tracer, fn: Any, args: list[Value], told_by: Any = None) -> Value:
 
 
 def dispatched(t: Tracer, function: FunctionValue, args: list[Value]) -> Value:
-    """The implementation that `functools.singledispatch` chooses; its registry is guarded."""
+    """Returns the implementation that `functools.singledispatch` chooses, and guards its registry."""
     names = function.real.__code__.co_freevars
     registry = t.look(function.closure(t)[names.index("registry")].content)
     assert isinstance(registry, DictValue)
     cache = function.real.__closure__[names.index("dispatch_cache")].cell_contents
     cls, keys = t.look(args[0]).constant(), registry.entries(t)
-    # What an abstract class says changes with its registrations; what this capture has registered is not in the real registry yet.
+    # The answer of an abstract class changes with its registrations, and entries that this capture registered
+    # are not in the real registry yet.
     is_odd = type(cache) is not weakref.WeakKeyDictionary
     if is_odd or registry.written or any(isinstance(key, ABCMeta) for key in keys):
         raise Break("unknown_call", f"dispatch({cls.__name__})")

@@ -1,6 +1,7 @@
 """Operators on lists, tuples, deques, dictionaries, their views and sets.
 
-In: operator and operands, at least one a container.  Out: the result, None where no rule fits and the caller goes on.
+In: operator and operands, at least one a container. Out: the result; None if no rule fits, and then the
+caller tries other rules.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def container_operator(t: Tracer, fn: Operator, left: Value, right: Value) -> Va
             return _set_operator(t, plain, None, sets[0], sets[1], set)  # the view's own operator
         return _set_operator(t, plain, own if in_place else None, sets[0], sets[1])
     if isinstance(own, ViewValue) and plain in SET_ALGEBRA and sets[0] is not None:
-        source = SetValue()  # a view takes any iterable at its other side
+        source = SetValue()  # the other operand of a view's operator may be any iterable
         source.update(t, other)
         return _set_operator(t, plain, None, sets[0], source)
     if plain is operator.mod and isinstance(left, ConstValue) and isinstance(left.real, str):
@@ -77,7 +78,7 @@ def container_operator(t: Tracer, fn: Operator, left: Value, right: Value) -> Va
 
 
 def _held(value: Value) -> Value:
-    """What an instance of a subclass of list, tuple or dict holds."""
+    """Returns the built-in container inside an instance of a subclass of list, tuple or dict."""
     if isinstance(value, ObjectValue) and value.payload is not None:
         return value.payload
     return value
@@ -120,7 +121,7 @@ def _sequence_operator(
     if fn is operator.add and alike:
         items = [*left.items, *right.items]
         if _adds_sizes(left, right):
-            # Other items it refuses.
+            # It refuses other items.
             return TupleValue(items, torch.Size) if all(t.look(i).type() is int for i in items) else None  # fmt: skip
         for own, other in ((left, right), (right, left)):
             if own.is_shared and not other.items:
@@ -131,7 +132,7 @@ def _sequence_operator(
     if fn in COMPARISONS.values() and alike:
         from frameloom.capture.interpreter.operators import binary
 
-        at = 0  # comparing may change both, so that lengths are asked again each time
+        at = 0  # comparing may change both, so the lengths are read again each time
         while at < min(len(left.items), len(right.items)):
             if not t.same_or_equal(left.items[at], right.items[at]):
                 break
@@ -145,7 +146,7 @@ def _sequence_operator(
 
 
 def _adds_sizes(left: SequenceValue, right: SequenceValue) -> bool:
-    """Whether it is a Size that is asked for the sum."""
+    """Whether the sum is computed by a method of `torch.Size`."""
     if left.type() is torch.Size:
         return "__add__" in vars(torch.Size)
     return right.type() is torch.Size and "__radd__" in vars(torch.Size)
@@ -188,7 +189,7 @@ def _dict_union(t: Tracer, own: DictValue, left: Value, other: DictValue, right:
 
 
 def _dict_in_place(t: Tracer, target: Value, source: Value) -> Value:
-    """`target |= source`, which takes what `dict.update` does."""
+    """Captures `target |= source`, which takes the same sources as `dict.update`."""
     from frameloom.capture.library.builtins import fill_dict
 
     fill_dict(t, target, [source], {})
@@ -196,8 +197,8 @@ def _dict_in_place(t: Tracer, target: Value, source: Value) -> Value:
 
 
 def _united(left: DictValue, right: DictValue) -> Value:
-    """The empty dictionary that `left | right` fills: of the right one's class where that is the one asked, which is so for a subclass of
-    the left one's."""
+    """Returns the empty dictionary that `left | right` fills. It has the class whose `__or__` runs: that of
+    `right` if it is a subclass of the class of `left`, else that of `left`."""
     is_asked_first = right.cls is not left.cls and is_subtype(right.cls, left.cls)
     own = right if is_asked_first and right.cls.__or__ is not left.cls.__or__ else left
     if own.cls.__or__ is dict.__or__:
@@ -223,7 +224,8 @@ def _equal(t: Tracer, left: DictValue, right: DictValue) -> bool:
 
 
 def _common(a: dict[Any, Value], b: dict[Any, Value]) -> dict[Any, Value]:
-    """CPython goes over the smaller set, whose items these are."""
+    """Returns the items that are in both. They are those of the smaller set, since CPython iterates over that
+    one."""
     if len(b) > len(a):
         a, b = b, a
     return {key: item for key, item in b.items() if key in a}
@@ -257,7 +259,8 @@ def _set_operator(
 
 
 def combine_in_place(t: Tracer, fn: Operator, own: SetValue, other: SetValue) -> SetValue:
-    """`own` becomes the result.  What is taken out of a set leaves the rest where it lies, as it does not in a new set."""
+    """Changes `own` to the result. Removing items from a set does not move the other items; a new set may
+    have another order."""
     result, twin, model = combined(t, fn, own, other), own.changeable_model(), other.model()
     own.become(t, result)
     if fn in UPDATES:
@@ -267,7 +270,7 @@ def combine_in_place(t: Tracer, fn: Operator, own: SetValue, other: SetValue) ->
     return own
 
 
-# What changes a set where it lies; `set.intersection_update` makes a new one.
+# Operations that change a set without moving its other items; `set.intersection_update` makes a new set.
 UPDATES: dict[Any, Any] = {
     operator.or_: set.update, operator.sub: set.difference_update, operator.xor: set.symmetric_difference_update,
 }  # fmt: skip
@@ -276,7 +279,7 @@ UPDATES: dict[Any, Any] = {
 def combined(
     t: Tracer, fn: Operator, left: SetValue, right: SetValue, cls: type | None = None
 ) -> SetValue:
-    """The algebra of two sets; the result is of the left one's class, where no other one is given."""
+    """Applies an operator to two sets. The result has the class of `left` if `cls` is None."""
     result = SetValue(cls or left.cls)
     result.note_site(t)
     result.entries = SET_ALGEBRA[fn](left.entries, right.entries)

@@ -1,11 +1,13 @@
-"""PyTorch's thread-wide settings that a program may change: gradient mode, autocast, the default dtype, inference mode, the default device.
+"""PyTorch's thread-wide settings that a program may change.
 
-A setting is really changed while capturing, so that recorded calls see it, and put back when the capture ends.  New code then brings it into
-the state that the program left it in.  The state at the start of the call is part of every entry's guards.  The classes
+These are gradient mode, autocast, the default dtype, inference mode and the default device. The capture
+really changes a setting, so that recorded calls see it, and restores it at its end. New code then sets the
+state that the program left. The state at the start of the call is part of every entry's guards. The classes
 around these functions (`no_grad`, `set_grad_enabled`, `autocast`) are Python code, which is interpreted.
 
-Blocks that PyTorch itself enters and leaves (`inference_mode`, `with device:`) keep what was there before where nobody can look: new code
-enters and leaves those that the program entered or left, in the same order and among the same settings.
+Blocks that PyTorch itself enters and leaves (`inference_mode`, `with device:`) store the previous state
+where it cannot be read. New code enters and leaves the blocks that the program entered or left, in the
+same order and among the same settings.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
     from frameloom.capture.resume.reconstruct import Rebuilder
 
-# What sets each, what tells it; both are given all arguments but the last, the new state.
+# setter -> getter; both take all arguments except the last one, the new state.
 SETTINGS: dict[Any, Callable[..., Any]] = {
     torch._C._set_grad_enabled: torch.is_grad_enabled,
     torch._C._set_default_dtype: torch.get_default_dtype,
@@ -36,16 +38,17 @@ SETTINGS: dict[Any, Callable[..., Any]] = {
     torch.set_autocast_dtype: torch.get_autocast_dtype,
     torch.set_autocast_cache_enabled: torch.is_autocast_cache_enabled,
 }
-Key = tuple[Any, tuple[Any, ...]]  # the setter, its arguments but the last
+Key = tuple[Any, tuple[Any, ...]]  # the setter, and its arguments except the last one
 States = dict[Key, Any]
 GRAD: Key = (torch._C._set_grad_enabled, ())
-# Blocks that keep the gradient mode from before as `prev`.
+# Blocks that keep the previous gradient mode as `prev`.
 GRAD_MODES = (torch.no_grad, torch.enable_grad, torch.set_grad_enabled)
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A block that was entered and not left, or left that was entered before the call; `before` and `after`: the settings around that."""
+    """A block that the call entered and did not leave, or that it left but did not enter. `before` and
+    `after` are the settings around this step."""
 
     block: Value
     enters: bool
@@ -54,15 +57,15 @@ class Turn:
 
 
 class Settings:
-    """What one capture changed."""
+    """The settings that one capture changed."""
 
     def __init__(self, casts: Casts) -> None:
-        self.casts = casts  # that autocast keeps
+        self.casts = casts  # the casts that autocast keeps
         self.start: States = {}
         self.end: States = {}
         self.turns: tuple[Turn, ...] = ()
-        self.nesting = 0  # of autocast blocks: entered less left
-        self._back: list[Callable[[], Any]] = []  # puts PyTorch's own state back, last first
+        self.nesting = 0  # of autocast blocks: number entered minus number left
+        self._back: list[Callable[[], Any]] = []  # restore PyTorch's own state; called last first
 
     def _done(self, t: Tracer, back: Callable[[], Any], undo: Callable[[], Any]) -> None:
         self._back.append(back)
@@ -85,14 +88,14 @@ class Settings:
         before = read(key)
         try:
             setter(*args, state)
-        except Exception:  # Python itself finds the words
+        except Exception:  # Python itself raises the right error
             raise Break("autograd", f"{setter.__name__}(...)") from None
         self._done(t, lambda: setter(*args, before), lambda: None)
 
     def turn(
         self, t: Tracer, block: Value, enters: bool, do: Callable[[], Any], back: Callable[[], Any]
     ) -> None:
-        """Enter or leave a block; leaving the last one that was entered in this capture makes as if neither had happened."""
+        """Enters or leaves a block. Leaving the block that this capture entered last removes its `Turn`."""
         for key in (GRAD, *touched(block)):
             self._note(key)
         before, turns = self._states(), self.turns
@@ -108,7 +111,7 @@ class Settings:
             self.turns = (*turns, Turn(block, enters, before, self._states()))
 
     def entered(self) -> Value | None:
-        """The innermost block that this capture entered and did not leave."""
+        """Returns the innermost block that this capture entered and did not leave."""
         return self.turns[-1].block if self.turns and self.turns[-1].enters else None
 
     def nest(self, t: Tracer, by: int) -> int:
@@ -132,11 +135,11 @@ class Settings:
 
     @property
     def differ(self) -> bool:
-        """Whether the program leaves anything in another state."""
+        """Whether the program leaves any setting in another state."""
         return self.nesting != 0 or bool(self.turns) or self.start != self.end
 
     def would_differ(self, blocks: list[Value]) -> bool:
-        """Whether anything is in another state than at first, once these blocks were left, innermost first."""
+        """Whether any setting differs from its first state after these blocks are left, innermost first."""
         states, left = self._states(), []
         for block in blocks:
             turn = next((u for u in self.turns if u.enters and u.block is block), None)
@@ -150,7 +153,7 @@ class Settings:
         return self.nesting != 0 or len(left) != len(self.turns) or states != self.start
 
     def leave(self) -> None:
-        """The end of the capture."""
+        """Restores PyTorch's settings at the end of the capture."""
         self.end = self._states()
         while self._back:
             self._back.pop()()
@@ -158,7 +161,7 @@ class Settings:
             torch.clear_autocast_cache()  # it may hold fakes
 
     def emit(self, code: CodeBuilder, r: Rebuilder) -> None:
-        """The state that the program left."""
+        """Writes code that sets the state that the program left."""
         now = dict(self.start)
         for turn in self.turns:
             _bring(code, now, turn.before)
@@ -179,7 +182,7 @@ def read(key: Key) -> Any:
 
 
 def touched(block: Value) -> list[Key]:
-    """Settings that entering the block changes, beside the gradient mode."""
+    """Returns the settings that entering the block changes, without the gradient mode."""
     device = getattr(getattr(block, "entered", None), "device", None)
     if block.type() is not torch.autocast or device is None:
         return []
@@ -199,7 +202,7 @@ def _bring(code: CodeBuilder, now: States, wanted: States) -> None:
             now[key] = state
 
 
-OUTER = "_frameloom_outer"  # what inference_mode goes back to; nobody else can tell
+OUTER = "_frameloom_outer"  # what inference_mode restores; PyTorch does not show it
 
 
 def enter_block(block: Any) -> None:
@@ -215,7 +218,8 @@ def leave_block(block: Any) -> None:
 
 
 def leave_autocast() -> None:
-    """Called from new code: how deep it is differs from call to call, so it is asked there whether the cache goes."""
+    """Called from new code. The nesting depth differs from call to call, so whether to clear the cache is
+    decided at run time."""
     if torch.autocast_decrement_nesting() == 0:
         torch.clear_autocast_cache()
 

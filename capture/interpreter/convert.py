@@ -1,4 +1,4 @@
-"""Between the objects of a program and the values that stand for them: what the capture itself made, and arguments of torch calls."""
+"""Converts objects to values and back: objects that the capture made, and arguments of torch calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 
 def from_python(t: Tracer, obj: Any) -> Value:
-    """A value for an object made during the capture: a constant, a fake tensor, or a container of them."""
+    """Returns a value for an object made during the capture: a constant, a fake tensor, or a container of
+    them."""
     if isinstance(obj, Fake):
         known = t.tensors.get(id(obj))
         if known is None:
@@ -74,7 +75,8 @@ def from_python(t: Tracer, obj: Any) -> Value:
 
 
 def to_torch(t: Tracer, value: Value, fn: Any = None) -> Any:
-    """The argument as the recorder takes it: fakes, plain Python values and containers of them."""
+    """Returns the argument in the form that the recorder takes: fakes, plain Python values and containers of
+    them."""
     value = t.look(value)
     if isinstance(value, TensorValue):
         return value.fake
@@ -100,7 +102,7 @@ def to_torch(t: Tracer, value: Value, fn: Any = None) -> Any:
 
 
 def index(t: Tracer, value: Value, fault: str) -> int:
-    """A Python int, as `operator.index` gives it."""
+    """Returns a Python int, like `operator.index`."""
     value = t.look(value)
     if isinstance(value, TensorValue):
         raise Break("item", "a tensor used as an index")

@@ -1,4 +1,4 @@
-"""Calls of pure functions on what is known: they are done while the program is captured."""
+"""Runs calls of pure functions on constants during the capture."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def evaluate(
     t: Tracer, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
-    """Do it now: `fn` is pure and all arguments are constants; otherwise break."""
+    """Calls the pure function `fn` if all arguments are constants; breaks the graph otherwise."""
     if not kwargs and any(is_unsettled(t.look(a)) for a in args):
         if fn is divmod and len(args) == 2:
             parts = (operator.floordiv, operator.mod)
@@ -66,6 +66,6 @@ def evaluate(
         raise
     except Exception as error:
         return t.raise_(type(error), *error.args)
-    if hasattr(type(result), "__next__"):  # has a state, and each run needs one of its own
+    if hasattr(type(result), "__next__"):  # has a state, and each run needs an iterator of its own
         raise Break("unknown_call", f"{getattr(fn, '__name__', fn)}(...)")
     return t.from_python(result)

@@ -1,6 +1,7 @@
-"""What an exception that comes out of the graph would meet in the program on its way: handlers, `finally` blocks, context managers.
+"""Finds the handlers, `finally` blocks and context managers that an exception from the graph would run.
 
-In: the frame in which an operation is recorded that may raise depending on data.  Out: whether code of the program would run, which a graph cannot do.
+In: the frame that records an operation which may raise depending on data. Out: whether code of the program
+would run, which a graph cannot do.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ RAISED = (
     RuntimeError,
     ValueError,
     AssertionError,
-)  # by PyTorch, because of what tensors hold
+)  # the exceptions that PyTorch raises because of tensor data
 
 
 def is_caught(frame: Frame | None) -> bool:
-    """Whether the program would handle an exception raised in that frame, or do something on its way."""
-    while frame is not None and frame.at.handler is None:  # most often all of them
+    """Whether the program would handle an exception raised in that frame, or run code while it propagates."""
+    while frame is not None and frame.at.handler is None:  # most often this skips all frames
         frame = frame.parent
     return any(_meets_code(*met) for met in _handlers(frame))
 
 
 def leaves_settings_changed(t: Tracer) -> bool:
-    """Whether an exception raised here would leave PyTorch's settings otherwise than they were when the call began: what blocks that were
-    entered since put back is as it was."""
+    """Whether an exception raised here would leave PyTorch's settings different from those at the start of
+    the call. Blocks that were entered since then restore their settings."""
     if not t.settings.start:
         return False
     blocks = [b for frame, handler in _handlers(t.frame) if (b := _block(frame, handler))]
@@ -44,7 +45,7 @@ def leaves_settings_changed(t: Tracer) -> bool:
 
 
 def _handlers(frame: Frame | None) -> Iterator[tuple[Frame, Handler]]:
-    """What an exception raised in that frame meets, innermost first."""
+    """Yields the handlers that an exception raised in that frame reaches, innermost first."""
     while frame is not None:
         handler = frame.at.handler
         while handler is not None:
@@ -54,7 +55,8 @@ def _handlers(frame: Frame | None) -> Iterator[tuple[Frame, Handler]]:
 
 
 def _block(frame: Frame, handler: Handler) -> BoundMethodValue | None:
-    """How the context manager is left that this handler leaves."""
+    """Returns the exit method of the context manager whose `with` block this handler ends; None for other
+    handlers."""
     at = handler.target.index
     if [ins.op for ins in frame.instrs[at : at + 2]] != ["PUSH_EXC_INFO", "WITH_EXCEPT_START"]:
         return None
@@ -65,12 +67,12 @@ def _block(frame: Frame, handler: Handler) -> BoundMethodValue | None:
 def _meets_code(frame: Frame, handler: Handler) -> bool:
     instrs, at = frame.instrs, handler.target.index
     if instrs[at].op != "PUSH_EXC_INFO":
-        return False  # it only puts variables back, as behind an inlined comprehension
+        return False  # it only restores variables, as after an inlined comprehension
     if instrs[at + 1].op == "WITH_EXCEPT_START":
         return not _lets_pass(frame.stack[handler.depth - 1])
     if _is_clause(instrs, at + 1):
         return _has_clause_for(frame, at + 1)
-    return not is_torchs(frame.globals.real)  # finally: there it puts settings back
+    return not is_torchs(frame.globals.real)  # finally: in PyTorch's code it only restores settings
 
 
 def _is_clause(instrs: list[Instr], at: int) -> bool:
@@ -89,7 +91,7 @@ def _has_clause_for(frame: Frame, at: int) -> bool:
             named.append(instrs[at])
             at += 1
         if instrs[at].op in ("RERAISE", "COPY", "SWAP"):
-            return False  # no clause was left
+            return False  # no clause is left
         if instrs[at].op != "CHECK_EXC_MATCH" or not all(_is_other(frame, ins) for ins in named):
             return True
         at += 1
@@ -99,7 +101,7 @@ def _has_clause_for(frame: Frame, at: int) -> bool:
 
 
 def _is_other(frame: Frame, ins: Instr) -> bool:
-    """Whether what is loaded is a builtin exception that is none of those raised here."""
+    """Whether the instruction loads a built-in exception class that matches none of `RAISED`."""
     if ins.op == "BUILD_TUPLE":
         return True
     cls = getattr(builtins, str(ins.arg), None)
@@ -109,19 +111,20 @@ def _is_other(frame: Frame, ins: Instr) -> bool:
 
 
 def _next_handler(instrs: list[Instr], target: Instr) -> Handler | None:
-    """The one around that to which the exception goes on: that of where it is raised again, past the clean-up of the handler itself."""
+    """Returns the outer handler that gets the exception next: the one that covers the instruction which
+    raises it again. The clean-up code of the handler itself is skipped."""
     for ins in instrs[target.index :]:
         if ins.op == "RERAISE":
             handler = ins.handler
             if handler is not None and instrs[handler.target.index].op == "COPY":
-                continue  # the clean-up, which raises it again, too
+                continue  # the clean-up code, which raises it again, too
             return handler
     return None
 
 
 def _lets_pass(leave: Value) -> bool:
-    """Whether leaving a context manager by an exception neither ends that nor does anything that is seen behind it.  One that was entered
-    before the call was really entered, and what that did stays where nobody leaves it."""
+    """Whether a context manager lets an exception pass and has no visible effect when it is left. If it was
+    entered before the call, its effects are real and remain unless it is really left."""
     if not isinstance(leave, BoundMethodValue) or leave.origin is not None:
         return False
     func, owner = leave.func, leave.owner
@@ -130,6 +133,6 @@ def _lets_pass(leave: Value) -> bool:
     if not isinstance(func, FunctionValue):
         return False
     generator = owner.attributes.get("gen") if isinstance(owner, ObjectValue) else None
-    function = getattr(generator, "function", func)  # that of a `contextmanager`
+    function = getattr(generator, "function", func)  # the one behind a `contextmanager`
     real = function.real if isinstance(function, FunctionValue) else None
     return real is not None and is_torchs(real.__globals__)

@@ -1,8 +1,8 @@
-"""Stepping through one frame: stack, slots, exceptions of the program, and where a break leaves things.
+"""Runs one frame: stack, slots, exceptions of the program, and the state at a graph break.
 
-A frame runs until it returns, yields, or cannot go on.  What each instruction means is in `opcodes/`.  When an instruction breaks, everything it
-did is taken back, and `Broken` carries the states of all frames between the captured function and the one that broke, as they were
-before their current instruction.
+A frame runs until it returns, yields, or cannot continue. `opcodes/` defines each instruction. When an
+instruction breaks, everything it did is undone, and `Broken` carries the states of all frames between the
+captured function and the one that broke, as they were before their current instruction.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ if TYPE_CHECKING:
     from frameloom.capture.values.containers.dictionary import DictValue
 
 
-# How an instruction ends that is not carried out: the program raises, it can't be captured, or our own limits are met.
+# How an instruction may fail: the program raises, it cannot be captured, or our own limits are reached.
 RAISING = ("exception", "op_error", "unbound")  # kinds of breaks where the program raises
 CAUSES = (Raised, Break, NotConstant, RecursionError, MemoryError, OverflowError)
 
 
 @dataclass
 class FrameState:
-    """A frame before its current instruction.  For a frame that is inside a call, `stack` is what lies below the call's operands."""
+    """A frame before its current instruction. If the frame is inside a call, `stack` is the part below the
+    call's operands."""
 
     code: CodeType
     globals: DictValue
@@ -42,25 +43,26 @@ class FrameState:
     slots: dict[str, Value]
     shown: frozenset[str] = (
         frozenset()
-    )  # variables that nobody reads again, but whoever looks at the frame may see
+    )  # variables that are not read again, but that tracebacks and debuggers show
 
 
 class Broken(Exception):
-    """The capture ends: `states` from the captured function's frame to the innermost that can be resumed."""
+    """Ends the capture. `states`: from the captured function's frame to the innermost frame that can be
+    resumed."""
 
     def __init__(
         self, cause: Break, states: list[FrameState], where: Where, raises: bool = False
     ) -> None:
         super().__init__(str(cause))
         self.cause = cause
-        self.raises = raises  # the instruction at which it ends is known to raise
+        self.raises = raises  # the instruction at the break is known to raise
         self.states = states
         self.where = where
 
 
 @dataclass
 class Point:
-    """Where the program raised, with all that is needed to go back there."""
+    """Where the program raised, with all that is needed to return to this state."""
 
     states: list[FrameState]
     mark: int
@@ -94,17 +96,17 @@ class Frame:
         self.result: Value | None = None
         self.suspended = False
         self.parent: Frame | None = None
-        self.call_base: int | None = None  # stack below a call that was entered in its middle
+        self.call_base: int | None = None  # stack below a call that was entered in the middle
         self.before: list[Value] = []
         self.mark = 0
 
     # --- the stack
     def pop(self) -> Value:
-        """The top, looked at."""
+        """Pops the top and resolves a lazy value."""
         return self.t.look(self.stack.pop())
 
     def pop_raw(self) -> Value:
-        """The top as it is: for instructions that only move it."""
+        """Pops the top and leaves a lazy value lazy, for instructions that only move it."""
         return self.stack.pop()
 
     def pop_many(self, count: int) -> list[Value]:
@@ -119,7 +121,7 @@ class Frame:
 
     # --- running
     def run(self, thrown: Raised | None = None) -> Value:
-        """Go on until the frame returns (the result) or yields (`suspended` is set)."""
+        """Runs the frame until it returns (the result) or yields (`suspended` is set)."""
         t = self.t
         outer, self.parent = t.frame, t.frame
         t.frame = self
@@ -149,12 +151,12 @@ class Frame:
         return self.result
 
     def _keep(self) -> None:
-        """What is needed to take the current instruction back."""
+        """Saves what is needed to undo the current instruction."""
         self.before = self.stack[:]
         self.mark = self.t.mark()
 
     def _stopped(self, cause: Exception) -> None:
-        """The current instruction did not come to its end: go to the program's handler, or end the capture."""
+        """Handles a failed instruction: jumps to the program's handler, or ends the capture."""
         if self.t.trying:
             raise cause
         if isinstance(cause, Raised):
@@ -162,7 +164,8 @@ class Frame:
                 site = self.code, self.at.index
                 if self.t.session.is_avoided(*site):
                     raise self._broken(Break("exception", cause.value.describe())) from cause
-                # A handler of the program cannot be split: one that raises is entered anew.
+                # A handler of the program cannot be split: if it raises, a break moves back to where the
+                # handled exception was raised.
                 cause.point = self.t.handling[0].point if self.t.handling else self.point()
                 cause.value.raised_at(self.t, site)  # type: ignore[attr-defined]
                 self.t.raised.append(cause)
@@ -177,7 +180,7 @@ class Frame:
         raise self._broken(reason) from cause
 
     def enter_call(self) -> None:
-        """The frame stands at a call that is being carried out; its stack is what lies below the call."""
+        """Marks that the frame is inside a call; its stack is the part below the call."""
         self._keep()
         self.call_base = len(self.stack)
 
@@ -187,7 +190,7 @@ class Frame:
         self.at = self.at.next
 
     def handle(self, raised: Raised) -> None:
-        """Go to the handler that the exception table names, or on to the caller."""
+        """Jumps to the handler in the exception table, or raises in the caller."""
         self.call_base = None
         handler = self.at.handler
         if handler is None:
@@ -202,13 +205,13 @@ class Frame:
 
     def _broken(self, cause: Break) -> Broken:
         t = self.t
-        if t.handling:  # a handler of the program cannot be split: let the program raise for itself
+        if t.handling:  # a handler of the program cannot be split: the program raises for itself
             return broken_at(t, t.handling[0].point, cause)
         return broken_at(t, self.point(), cause)
 
     def point(self) -> Point:
-        """The state before the current instruction.  Only frames that can be resumed are kept, the captured function's first; the
-        rest is part of the last one's instruction."""
+        """Returns the state before the current instruction. It has only frames that can be resumed, the
+        captured function's first. The other frames are part of the last one's instruction."""
         chain: list[Frame] = []
         frame: Frame | None = self
         while frame is not None:
@@ -244,7 +247,8 @@ class Frame:
         )
 
     def user_where(self) -> Where:
-        """Where the user's own code is: a frame of PyTorch or the standard library is named beside the one that called it."""
+        """Returns the place in the user's own code. A frame of PyTorch or the standard library is named
+        beside its caller."""
         frame: Frame | None = self
         while frame is not None and is_library(frame.code.co_filename):
             frame = frame.parent
@@ -270,7 +274,7 @@ def is_library(file: str) -> bool:
 
 
 def short_path(file: str) -> str:
-    """The path from the library's own folder on."""
+    """Returns the path from the library's own folder on."""
     for folder, keep in zip(LIBRARIES[::-1], ("torch" + os.sep, ""), strict=True):
         if file.startswith(folder):
             return keep + file.removeprefix(folder)
@@ -278,7 +282,7 @@ def short_path(file: str) -> str:
 
 
 def call_operands(at: Instr) -> int:
-    """How many stack entries a call instruction uses up."""
+    """Returns how many stack entries a call instruction pops."""
     if at.op == "CALL_FUNCTION_EX":
         return 3 + (at.arg & 1)
     assert at.op == "CALL", at
@@ -286,7 +290,7 @@ def call_operands(at: Instr) -> int:
 
 
 def broken_at(t: Tracer, point: Point, cause: Break) -> Broken:
-    """Take everything back to `point`."""
+    """Undoes everything since `point`."""
     t.take_back(point.mark)
     raises = bool(t.handling) or cause.kind in RAISING
     return Broken(cause, point.states, point.where, raises)

@@ -1,7 +1,7 @@
 """Generators that the captured code starts and uses up itself.
 
-The generator's frame is interpreted step by step.  A generator that must survive a break cannot be rebuilt once it has started; then the
-place where it was made is remembered and captured again with a break there (`Session.avoid`).
+The generator's frame is interpreted step by step. A started generator cannot be rebuilt after a break. If
+it must survive one, the place where it was made is captured again with a break there (`Session.avoid`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 def _reraise(instrs: list[Instr], start: Instr, names: dict[str, Any] | None) -> Instr | None:
-    """Where a handler raises GeneratorExit again, if all that comes before are `except` clauses for builtin exceptions."""
+    """Returns the instruction at which a handler raises GeneratorExit again, if only `except` clauses for
+    built-in exceptions come before it; None otherwise."""
     at = start.index
     while instrs[at].op in ("PUSH_EXC_INFO", "COPY", "POP_EXCEPT"):
         at += 1
@@ -63,7 +64,7 @@ class GeneratorValue(IteratorValue):
         self.started = False
         self.finished = False
         self.running = False
-        self.handling: list[Raised] = []  # exceptions whose handlers it stands in
+        self.handling: list[Raised] = []  # exceptions that its active handlers handle
 
     def type(self) -> type:
         return GeneratorType
@@ -80,7 +81,7 @@ class GeneratorValue(IteratorValue):
             raise
 
     def send(self, t: Tracer, value: Value) -> Value:
-        """Go on to the next yield; raises the program's StopIteration at the end."""
+        """Runs to the next yield; raises the program's StopIteration at the end."""
         self._enter(t)
         if self.finished:
             t.raise_(StopIteration)
@@ -97,7 +98,7 @@ class GeneratorValue(IteratorValue):
         t.change(self)
 
     def throw(self, t: Tracer, raised: Raised) -> Value:
-        """Go on with an exception raised where the generator stands."""
+        """Raises an exception at the generator's current yield and runs on."""
         self._enter(t)
         if self.finished or not self.started:
             self.finished = True
@@ -137,13 +138,13 @@ class GeneratorValue(IteratorValue):
             t.raise_(RuntimeError, "generator ignored GeneratorExit")
 
     def _delegate(self, t: Tracer) -> Value | None:
-        """The iterator that `yield from` stands in."""
+        """Returns the inner iterator if the generator waits in a `yield from`."""
         at = self.frame.at
         is_delegating = at.op == "RESUME" and at.arg & 3 == 2
         return t.look(self.frame.stack[-1]) if is_delegating else None
 
     def _run(self, t: Tracer, thrown: Raised | None) -> Value:
-        """A generator has a stack of its own of exceptions being handled."""
+        """Runs the frame with the generator's own stack of exceptions that are being handled."""
         depth = len(t.handling)
         t.handling += self.handling
         self.running = True
@@ -171,7 +172,8 @@ class GeneratorValue(IteratorValue):
 
     @property
     def would_clean_up(self) -> bool:
-        """Whether the generator, dropped where it stands, would run code: a `finally`, an `except` or a `with` around its yield."""
+        """Whether the suspended generator would run code if it were dropped: a `finally`, an `except` or a
+        `with` around its yield."""
         if not self.started or self.finished:
             return False
         names = self.function.real.__globals__ if self.function.real is not None else None
@@ -182,7 +184,7 @@ class GeneratorValue(IteratorValue):
                 return False
             if (
                 target.op == "CLEANUP_THROW"
-            ):  # of `yield from`, whose inner generator is asked on its own
+            ):  # of `yield from`; its inner generator is checked separately
                 at = target
                 continue
             at = _reraise(self.frame.instrs, target, names)
@@ -234,7 +236,7 @@ class GeneratorValue(IteratorValue):
 
 
 def exhausted() -> Any:
-    """Called from new code: a generator that has ended."""
+    """Called from new code: returns a generator that has ended."""
     generator = (nothing for nothing in ())
     next(generator, None)
     return generator

@@ -1,6 +1,7 @@
-"""Questions that a program asks about two values at once: is it the same object, is it equal, is it an instance.
+"""Compares two values: whether they are the same object, whether they are equal, and `isinstance`.
 
-In: a Tracer and the values.  Out: the answer, with guards where it could be another one in a later call; a break where capture cannot know.
+In: a Tracer and the values. Out: the answer, with guards if it could differ in a later call; a break if the
+capture cannot know it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def same_or_equal(t: Tracer, a: Value, b: Value) -> bool:
-    """What `in` and `list.index` ask: `a is b or a == b`."""
+    """Returns `a is b or a == b`, the test of `in` and `list.index`."""
     a, b = t.look(a), t.look(b)
     if a is b or (_may_differ_from_itself(a, b) and identical(t, a, b)):
         return True
@@ -40,7 +41,8 @@ def same_or_equal(t: Tracer, a: Value, b: Value) -> bool:
 
 
 def _may_differ_from_itself(a: Value, b: Value) -> bool:
-    """Whether it counts which objects they are, because neither may be equal to itself: what its class says, or that it is not a number."""
+    """Whether the identity of the two matters, because neither may equal itself: its class defines `__eq__`,
+    or it is NaN."""
     return _are_nan(a, b) or (_compares_itself(a) and _compares_itself(b))
 
 
@@ -53,7 +55,8 @@ def _compares_itself(value: Value) -> bool:
 
 
 def _are_nan(a: Value, b: Value) -> bool:
-    """Whether both are not equal to themselves, so that it counts which objects they are.  A number that varies is settled beside such a one."""
+    """Whether both are NaN and so differ from themselves; then their identity matters. Specializes a dynamic
+    number that is compared with NaN."""
     if not isinstance(a, ConstValue) or not isinstance(b, ConstValue):
         return False
     if a.type() is not b.type() or a.type() not in (float, complex):
@@ -64,7 +67,7 @@ def _are_nan(a: Value, b: Value) -> bool:
 
 
 def identical(t: Tracer, a: Value, b: Value) -> bool:
-    """`a is b`."""
+    """Whether `a is b`."""
     a, b = t.look(a), t.look(b)
     if isinstance(a, TensorValue) and isinstance(b, TensorValue):
         t.recorder.layout_assumptions.compared(a.fake, b.fake)
@@ -80,7 +83,7 @@ def identical(t: Tracer, a: Value, b: Value) -> bool:
         and a.cls is b.cls is tuple
         and not (a.items or b.items)
     ):
-        return True  # there is one empty tuple
+        return True  # there is only one empty tuple
     if a.type() is not b.type() or a.origin is None or b.origin is None:
         return False
     if isinstance(a, FunctionValue) and a.real is b.real:  # guarded by their code alone
@@ -93,7 +96,8 @@ def identical(t: Tracer, a: Value, b: Value) -> bool:
 
 
 def _same_constant(a: ConstValue, b: ConstValue) -> bool:
-    """Numbers and strings are guarded by value: whether equal ones are one object is known of those that Python has only once."""
+    """Numbers and strings are guarded by value. Whether equal ones are the same object is known only if
+    Python has only one such object."""
     if type(a.real) is not type(b.real) or type(a.real) not in BY_VALUE:
         return a.real is b.real
     if a.real != b.real and not (a.real != a.real and b.real != b.real):
@@ -129,14 +133,15 @@ def is_instance(t: Tracer, value: Value, classes: Value) -> bool:
 
 
 def note_bases(t: Tracer, cls: type, wanted: Any) -> None:
-    """Guard what `cls` inherits from, and what the abstract classes among `wanted` say about it."""
+    """Guards the base classes of `cls`, and the answers of the abstract classes among `wanted` about it."""
     note_order(cls)
     for one in (
         getattr(wanted, "__args__", (wanted,)) if not isinstance(wanted, type) else (wanted,)
     ):
         if isinstance(one, abc.ABCMeta):
             t.guards.subclass(cls, one, abc.ABCMeta.__subclasscheck__(one, cls))
-            for name in one.__abstractmethods__:  # what its __subclasshook__ is likely to look for
+            # The names that its __subclasshook__ is likely to look up.
+            for name in one.__abstractmethods__:
                 class_attribute(cls, name)
 
 
@@ -152,7 +157,7 @@ def _is_instance(t: Tracer, value: Value, wanted: Any) -> bool:
         return isinstance(value.real, wanted)
     if isinstance(
         value, TensorValue
-    ):  # torch.FloatTensor and its like ask for dtype, device and layout
+    ):  # torch.FloatTensor and similar types test dtype, device and layout
         return isinstance(torch.empty(0, dtype=value.fake.dtype, device=value.fake.device), wanted)
     if isinstance(wanted, type) and type(wanted) is type:
         return issubclass(value.type(), wanted)
@@ -164,6 +169,6 @@ def _is_instance(t: Tracer, value: Value, wanted: Any) -> bool:
 
 
 def says_its_class(cls: type) -> bool:
-    """Whether code of the program answers what an instance's `__class__` is."""
+    """Whether code of the program computes an instance's `__class__`."""
     own = class_attribute(cls, "__class__"), class_attribute(cls, "__getattribute__")
     return own[0] is not object.__dict__["__class__"] or isinstance(own[1], FunctionType)

@@ -1,4 +1,4 @@
-"""What `isinstance` asks of an object beside its class: marks on tensors, the attributes that a protocol names."""
+"""What `isinstance` reads of an object besides its class: marks on tensors, attributes of a protocol."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from frameloom.errors import Break
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
 
-MARKS = ("_is_param", "_is_buffer")  # by which PyTorch's metaclasses know a parameter or a buffer
+# PyTorch's metaclasses recognize a parameter or a buffer by these.
+MARKS = ("_is_param", "_is_buffer")
 
 
 def note_questions(t: Tracer, value: Value, wanted: Any) -> None:
-    """Guard what `isinstance(value, wanted)` depends on."""
+    """Guards what `isinstance(value, wanted)` depends on."""
     if isinstance(value, TensorValue) and value.origin is not None and value.real is not None:
         for name in MARKS:
             if name in value.real.__dict__:

@@ -1,4 +1,4 @@
-"""Every change of the state of a capture, so that an instruction that cannot be captured is taken back whole."""
+"""The undo log of a capture: undoes an instruction that cannot be captured."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from frameloom.capture.values.base import Value
 
 
 class Journal:
-    """`mark` before something is tried, `take_back` to that mark where it fails."""
+    """An undo log: call `mark` before a step that may fail, and `take_back` to undo the step."""
 
     def __init__(self) -> None:
-        self.changed: dict[int, Value] = {}  # values that changed, in order of their first change
+        self.changed: dict[int, Value] = {}  # in the order of the first change
         self._journal: list[tuple[Value, Any] | Callable[[], Any]] = []
 
     def change(self, value: Value) -> None:
-        """Called before a value changes."""
+        """Saves the value's state; called before it changes."""
         self._journal.append((value, value.snapshot()))
         if id(value) not in self.changed:
             self.changed[id(value)] = value
@@ -28,11 +28,11 @@ class Journal:
         return len(self._journal)
 
     def has_changed(self, value: Value, mark: int) -> bool:
-        """Whether it was changed since `mark`, whatever it is now."""
+        """Whether the value was changed since `mark`, even if it was changed back."""
         return any(type(step) is tuple and step[0] is value for step in self._journal[mark:])
 
     def take_back(self, mark: int) -> None:
-        """Undo every change since `mark`."""
+        """Undoes every change since `mark`."""
         while len(self._journal) > mark:
             entry = self._journal.pop()
             if callable(entry):

@@ -1,7 +1,8 @@
-"""Unary and binary operators, comparisons, in-place operators: who is asked, in CPython's order.
+"""Operators and comparisons, also in place: which operand's method runs, in CPython's order.
 
-In: the function of the `operator` module and the operands as values.  Out: the result; or `Break`.  Special methods written in Python are interpreted; what
-the classes written in C do is in `container_operators.py`, `values/numbers/number.py` and, for tensors, `torch_calls.py`.
+In: the function of the `operator` module and the operands as values. Out: the result; or `Break`. Special
+methods written in Python are interpreted. The operators of classes written in C are in
+`container_operators.py`, `values/numbers/number.py` and, for tensors, `torch_calls.py`.
 """
 
 from __future__ import annotations
@@ -77,9 +78,9 @@ def unary(t: Tracer, fn: Callable[[Any], Any], name: str, value: Value) -> Value
 
 
 def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) -> Value:
-    """A binary operator, a comparison, or an in-place operator."""
+    """Captures a binary operator, a comparison, or an in-place operator."""
     left, right = t.look(left), t.look(right)
-    # Numbers come most often: nothing else is asked of them.
+    # Numbers are the most frequent operands: they skip all other checks.
     literal = type(left) is ConstValue is type(right) and type(left.real) in LITERALS
     if literal and type(right.real) in LITERALS:  # type: ignore[attr-defined]
         return t.evaluate(fn, [left, right], {})
@@ -93,7 +94,7 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
     if isinstance(left, ConstValue) and isinstance(right, ConstValue):
         if not (is_unsettled(left) or is_unsettled(right)) or not is_asserted(t.frame):
             return t.evaluate(fn, [left, right], {})
-        left, right = taken_out(left), taken_out(right)  # checked by the graph
+        left, right = taken_out(left), taken_out(right)  # the graph checks them
         if not isinstance(left, NumberValue) and not isinstance(right, NumberValue):
             return t.evaluate(fn, [left, right], {})
     if fn in REMAINDER and left.type() is str and not issubclass(right.type(), str):
@@ -136,7 +137,8 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
 
 
 def _check_torch_function(left: Value, right: Value) -> None:
-    """A tensor hands its operators over to an object that says what PyTorch's functions make of it, before the object's own methods are asked."""
+    """Breaks if a tensor meets an object with `__torch_function__`: PyTorch calls that before the object's
+    own methods."""
     for tensor, other in ((left, right), (right, left)):
         if (
             isinstance(tensor, TensorValue)
@@ -147,7 +149,8 @@ def _check_torch_function(left: Value, right: Value) -> None:
 
 
 def _speaks(value: Value, fn: Callable[..., Any], name: str = "") -> bool:
-    """Whether code of the program says what an operator makes of a constant or a class; `name`: the method of one operand."""
+    """Whether code of the program defines the operator for a constant or a class. `name`: the method of a
+    unary operator."""
     if not isinstance(value, ConstValue | ClassValue) or value.type() in LITERALS:
         return False
     own, plain = IN_PLACE.get(fn, (name, fn))
@@ -156,7 +159,7 @@ def _speaks(value: Value, fn: Callable[..., Any], name: str = "") -> bool:
 
 
 def is_sequence_operator(fn: Callable[[Any, Any], Any], left: Value, right: Value) -> bool:
-    """Whether a sequence has the last word, which are others for each class."""
+    """Whether a sequence's own code raises the error. Its text is different for each class."""
     return fn in SEQUENCE_OPERATORS and any(
         class_attribute(v.type(), "__getitem__") is not MISSING and not isinstance(v, ObjectValue)
         for v in (left, right)
@@ -183,8 +186,9 @@ UNLIKE_TENSORS = (list, tuple, dict, deque, set, frozenset, slice, MethodType, *
 
 
 def _comparable_to_tensor(left: Value, right: Value) -> bool:
-    """Whether a tensor is compared with this by an op, and not as an object.  Of what is neither known nor an object of Python, PyTorch may make a number or
-    a tensor: NumPy's numbers and arrays, instances of subclasses of numbers and tensors."""
+    """Whether an op compares the tensor with this operand, and not by identity. Breaks for an operand that is
+    neither known nor a Python object, since PyTorch may make a number or a tensor of it: NumPy's numbers
+    and arrays, instances of subclasses of numbers and tensors."""
     other = right if isinstance(left, TensorValue) else left
     is_number = issubclass(other.type(), int | float | complex)
     if isinstance(other, ConstValue | TensorValue):
@@ -197,14 +201,14 @@ def _comparable_to_tensor(left: Value, right: Value) -> bool:
 
 
 def _default_equal(t: Tracer, left: Value, right: Value) -> bool:
-    """Equality of objects that compare by identity."""
+    """Compares objects that have no equality but identity."""
     if left is right and not isinstance(left, ObjectValue | OpaqueValue):
         return True
     for value in (left, right):
         if isinstance(value, ConstValue | ClassValue | FunctionValue | BuiltinValue):
             continue
         if isinstance(value, ObjectValue) and value.special("__eq__") is not MISSING:
-            continue  # it was asked and did not know
+            continue  # its `__eq__` returned NotImplemented
         if class_attribute(value.type(), "__eq__") is not object.__eq__:
             if (
                 isinstance(
@@ -226,7 +230,7 @@ def _default_equal(t: Tracer, left: Value, right: Value) -> bool:
 def _special_binary(
     t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value
 ) -> Value | None:
-    """The special methods of user classes, in CPython's order; None if none applies."""
+    """Calls the special methods of user classes in CPython's order; returns None if none applies."""
     if fn in IN_PLACE:
         name, plain = IN_PLACE[fn]
         if (result := _ask(t, name, left, right)) is not None:
@@ -236,7 +240,7 @@ def _special_binary(
         if (fn is operator.ior and kind is dict) or (
             is_inherited and kind in (list, deque) and fn is operator.iadd
         ):
-            return container_operator(t, fn, left, right)  # is asked before what is on its right
+            return container_operator(t, fn, left, right)  # runs before the right operand's methods
         result = _special_binary(t, plain, left, right)
         if (
             result is None
@@ -246,7 +250,7 @@ def _special_binary(
         ):
             t.raise_(
                 TypeError, unsupported(fn, left, right)
-            )  # a sequence on its right is not asked
+            )  # a sequence on its right is not tried
         return result
     if fn not in SPECIAL_METHODS:
         return None
@@ -279,8 +283,9 @@ def _special_binary(
 
 
 def _answers_natively(fn: Callable[[Any, Any], Any], name: str, own: Value, other: Value) -> bool:
-    """Whether a container's own operator, written in C, has its turn at this operand.  Those of sequences are asked behind all others, except in
-    a class with a special method of its own for the operator or its reflection: there the inherited one is asked as if it was one, too."""
+    """Whether a container's own operator, written in C, is next for this operand. CPython tries those of
+    sequences after all others. But in a class that defines a special method for the operator or its
+    reflection, the inherited operator counts as a special method, too."""
     kind = _native_kind(own)
     if kind is None or is_overridden(own, name) or class_attribute(own.type(), name) is MISSING:
         return False
@@ -294,12 +299,13 @@ def _has_slot(fn: Callable[[Any, Any], Any], value: Value) -> bool:
 
 
 def _ask(t: Tracer, name: str, own: Value, other: Value) -> Value | None:
-    """What a special method of an operand that is written in Python answers; None for NotImplemented, and if it has none."""
+    """Calls an operand's special method that is written in Python. Returns None for NotImplemented, and if it
+    has no such method."""
     if isinstance(own, TensorValue):
         return None
     cls = own.type()
     found = class_attribute(cls, name)
-    if name == "__ne__" and found is object.__ne__:  # asks no other operand than its own
+    if name == "__ne__" and found is object.__ne__:  # it calls only `__eq__` of its own operand
         equal = _ask(t, "__eq__", own, other)
         return None if equal is None else boolean(not equal.truth(t))
     if isinstance(own, ObjectValue):
@@ -326,7 +332,7 @@ OF_OBJECT = (
 
 
 def _native_kind(value: Value) -> type | None:
-    """The class written in C whose own operator takes instances of its subclasses, too."""
+    """Returns the class written in C whose operators also accept instances of its subclasses."""
     return next((cls for cls in (list, tuple, dict, deque) if is_subtype(value.type(), cls)), None)
 
 

@@ -1,7 +1,7 @@
-"""Which functions are interpreted, which are recorded as they are, which are simply evaluated, and which break.
+"""Decides which functions are interpreted, recorded, evaluated at once, or break the graph.
 
-In: a function of the program.  Out: one of the words of `Verdict`.  Functions with a meaning of their own are in `builtins.py`; they are
-asked first.
+In: a function of the program. Out: one of the words of `Verdict`. Functions with rules of their own are in
+`builtins.py` and are looked up first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from frameloom.capture.values.const import NUMPY_FUNCTIONS, NUMPY_REDUCTIONS, NU
 
 Verdict = Literal["inline", "record", "evaluate", "state", "break"]
 
-# Parts of the standard library whose Python code is interpreted; any other breaks.
+# Parts of the standard library whose Python code is interpreted; any other part breaks.
 INTERPRETED_STDLIB = frozenset(
     [
         "collections",
@@ -79,12 +79,13 @@ INTERPRETED_TORCH = (
 
 
 FRAME_BUILTINS = frozenset({"locals", "eval", "exec", "vars", "dir"})
-ONLY_BARE = frozenset({"vars", "dir", "super"})  # that look at the frame only without an argument
+ONLY_BARE = frozenset({"vars", "dir", "super"})  # read the frame only without an argument
 FRAME_ATTRIBUTES = frozenset({"_getframe", "currentframe"})
 
 
 def is_called_bare(instrs: list[Instr], at: int) -> bool:
-    """Whether what was just loaded is called without arguments, or goes where that cannot be told."""
+    """Whether the value that was just loaded is called without arguments, or may be called so in code that is
+    not visible here."""
     at += 1
     while instrs[at].op in ("PRECALL", "CACHE"):
         at += 1
@@ -95,7 +96,8 @@ def is_called_bare(instrs: list[Instr], at: int) -> bool:
 
 @per_code
 def may_look_at_its_frame(code: CodeType) -> str | None:
-    """A name by which the code may reach its own frame, which is not laid out in new code as it was."""
+    """Returns a name by which the code may read its own frame, or None. New code does not keep the frame's
+    layout."""
     if "super" in code.co_names and not code.co_argcount:
         return "super"
     if "__class__" in code.co_freevars and code.co_argcount:  # super() reads the first argument
@@ -115,16 +117,16 @@ def may_look_at_its_frame(code: CodeType) -> str | None:
     return None
 
 
-# Of recorded modules, but they call functions of the program or look at data.
+# In recorded modules, but they call functions of the program or read data.
 INTERPRETED_FUNCTIONS = frozenset(
     getattr(F, name)
     for name in ("gaussian_nll_loss", "triplet_margin_with_distance_loss", "linear_cross_entropy")
-    if hasattr(F, name)  # the last is from PyTorch 2.13 on
+    if hasattr(F, name)  # the last one is in PyTorch 2.13 and later
 ) | {torch.func.functional_call, torch.overrides.is_tensor_like}
 
 
 def function_verdict(function: FunctionType) -> Verdict:
-    """What to do with a call of a Python function."""
+    """Returns what to do with a call of a Python function."""
     module = function.__module__ or ""
     root = module.partition(".")[0]
     if root == "torch":
@@ -147,26 +149,27 @@ def function_verdict(function: FunctionType) -> Verdict:
 
 
 def is_other_compilers(function: FunctionType) -> bool:
-    """Whether the function stands for one that PyTorch's own compiler was asked to compile, or to leave alone: that is left to it, with
-    all that is called there."""
+    """Whether the function wraps one that `torch.compile` was asked to compile or to leave alone. Such a
+    function, with all that it calls, is left to `torch.compile`."""
     return "_torchdynamo_orig_callable" in function.__dict__ and is_torchs(function.__globals__)
 
 
 def is_torchs_own(function: object) -> bool:
-    """Whether PyTorch has the function itself: what its compiler leaves alone there says nothing of the program (parts of its optimizers, once
-    that compiler is imported).  Around functions without a source file stands one of that compiler."""
+    """Whether PyTorch itself defines the function. There, a mark of `torch.compile` says nothing about the
+    program; parts of PyTorch's optimizers have it once that compiler is imported. Functions without a
+    source file have a wrapper of that compiler."""
     while isinstance(function, FunctionType) and "__wrapped__" in function.__dict__:
         function = function.__wrapped__
     return isinstance(function, FunctionType) and is_torchs(function.__globals__)
 
 
 def is_torchs(scope: object) -> bool:
-    """Whether these are the globals of one of PyTorch's modules."""
+    """Whether `scope` is the global namespace of one of PyTorch's modules."""
     return isinstance(scope, dict) and str(scope.get("__name__")).partition(".")[0] == "torch"
 
 
 ONNX_QUESTIONS = ("is_in_onnx_export", "in_onnx_export")
-# Functions of text, which the standard library has in Python.
+# Text functions that the standard library has in Python.
 PURE_LIBRARY = frozenset(
     [getattr(os.path, name) for name in ("join", "basename", "dirname", "split", "splitext", "normpath", "isabs", "commonpath")]
     + [re.match, re.search, re.fullmatch, re.sub, re.subn, re.split, re.findall, re.escape, re.compile, json.loads, json.dumps]
@@ -219,7 +222,8 @@ def is_recorded(fn: Any) -> bool:
 
 
 def is_pure(fn: Any) -> bool:
-    """Whether a C callable is a function of its arguments alone, safe to call on constants at capture time."""
+    """Whether a C callable depends only on its arguments, so that it may be called on constants during the
+    capture."""
     if isinstance(fn, NUMPY_FUNCTIONS) and fn not in NUMPY_REDUCTIONS:
         return type(fn) is NUMPY_FUNCTIONS[0]
     try:
@@ -238,7 +242,7 @@ def is_pure(fn: Any) -> bool:
 
 
 def reads_state(fn: Any) -> bool:
-    """Whether a C callable does nothing but tell a setting of PyTorch, which may be another one at the next call."""
+    """Whether a C callable only returns a setting of PyTorch, which may be different at the next call."""
     if not isinstance(fn, BuiltinFunctionType) or getattr(fn.__self__, "__name__", "") not in (
         "torch._C",
         "torch",
@@ -250,7 +254,7 @@ def reads_state(fn: Any) -> bool:
 
 SETTING_NAMES = ("_get_cudnn", "_get_cublas", "_get_mkldnn", "_get_onednn", "_get_flash", "_get_mem_efficient", "_get_math", "_get_sdp",
                  "_get_float32", "_get_warn", "_get_deterministic", "_get_nnpack", "_get_qengine", "_get_fp32", "_get_mha", "_get_overrideable",
-                 "_get_default_mobile", "_get_cudnn", "_get_privateuse1", "_is_mkldnn", "_is_any_autocast", "_is_flash", "_is_fwd_grad", "_is_multithreading")  # fmt: skip
+                 "_get_default_mobile", "_get_privateuse1", "_is_mkldnn", "_is_any_autocast", "_is_flash", "_is_fwd_grad", "_is_multithreading")  # fmt: skip
 SETTINGS = frozenset(
     {torch.get_autocast_dtype, torch.is_autocast_cache_enabled, torch.is_anomaly_enabled, torch.get_num_threads, torch.is_anomaly_check_nan_enabled}
 )  # fmt: skip
@@ -292,7 +296,7 @@ PURE_TORCH = frozenset(
     )
     if fn is not None
 )  # fmt: skip
-# Functions that tell a state, and the C functions beneath them, which guards can ask without running Python.
+# Functions that return a state -> the C functions below them, which guards can call without running Python.
 STATE_TOLD_BY = {
     function: told_by
     for function, told_by in (
@@ -304,7 +308,8 @@ STATE_TOLD_BY = {
 NOT_RECORDED = frozenset({torch.from_numpy, torch.frombuffer, torch.from_file})
 
 
-# Functions of PyTorch written in C that take a number as one: what they do does not depend on which it is.
+# PyTorch functions written in C that use a number only as an operand: the ops they run do not depend on its
+# value.
 NUMERIC = frozenset([
     "add", "sub", "subtract", "rsub", "mul", "multiply", "div", "divide", "true_divide", "floor_divide", "remainder", "fmod", "pow",
     "float_power", "clamp", "clip", "clamp_min", "clamp_max", "maximum", "minimum", "where", "lerp", "addcmul", "addcdiv", "eq", "ne", "lt",
@@ -313,15 +318,17 @@ NUMERIC = frozenset([
     "ifloordiv", "imod", "ipow", "idiv", "addmm", "baddbmm", "addmv", "leaky_relu", "elu", "threshold", "hardshrink", "softshrink",
     "softplus",
 ])  # fmt: skip
-# Their floats are such; ints may be sizes or places.
+# For these, only floats are operands; ints may be sizes or positions.
 NUMERIC_FLOATS = frozenset(["full", "new_full", "setitem"])
 
 
-THIN = ("torch._tensor", "torch.nn.functional")  # whose functions with these names hand numbers on
+# Modules whose functions with these names pass numbers on.
+THIN = ("torch._tensor", "torch.nn.functional")
 
 
 def may_be_given_numbers(fn: Any, cls: type) -> bool:
-    """Whether a recorded function may be called with torch.SymInt and SymFloat for numbers of that type that vary."""
+    """Whether a recorded function may be called with torch.SymInt and SymFloat for dynamic numbers of that
+    type."""
     name = str(getattr(fn, "__name__", ""))
     if isinstance(fn, FunctionType) and fn.__module__ not in THIN:
         return False

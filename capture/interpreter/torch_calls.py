@@ -1,4 +1,4 @@
-"""Calls of torch functions in the program: recorded, with what the call has to be told of later."""
+"""Records the program's calls of torch functions, and notes what later steps need to know about each call."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
 
 AS_TENSOR = (torch.tensor, torch.as_tensor)
-MOST = 32  # numbers of a list that become ops
+MOST = 32  # numbers of a list that become ops, at most
 
 
 def torch_call(
     t: Tracer, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
-    """Record a call of a torch function."""
+    """Records a call of a torch function."""
     if t.trying:
         raise Break("too_large", "a question that computes with tensors")
     known, shape_env = len(t.settled_numbers), t.recorder.shape_env
@@ -43,7 +43,7 @@ def torch_call(
     try:
         return _recorded(t, fn, args, kwargs)
     except Break:
-        # Plain Python takes the call, whatever its numbers are.
+        # Plain Python runs the call, so its numbers need not be specialized.
         while len(t.settled_numbers) > known:
             t.settled_numbers.pop().unsettle()
         shape_env.take_back(assumed)
@@ -86,7 +86,7 @@ def _recorded(
     except Break:
         if settle or not has_symbols((*plain_args, *plain_kwargs.values())):
             raise
-        # Perhaps it has to know the number: then once more with that.
+        # The function may need the numbers themselves: try again with specialized numbers.
         t.take_back(mark)
         return _recorded(t, fn, args, kwargs, settle=True)
     finally:
@@ -106,7 +106,8 @@ def _recorded(
 
 
 def _number_as_tensor(t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    """`torch.tensor(number)` as an op, and of a list with such numbers as several."""
+    """Records `torch.tensor` of a dynamic number as one op, and of a list with such numbers as several ops.
+    Returns None for other arguments."""
     number = t.look(args[0]) if args else ConstValue(None)
     if isinstance(number, ListValue | TupleValue) and len(args) == 1:
         return _numbers_as_tensor(t, number, kwargs)
@@ -132,7 +133,7 @@ def _numbers_as_tensor(t: Tracer, rows: Value, kwargs: dict[str, Value]) -> Valu
     wanted = dtype.constant()
     if not wanted.is_floating_point and (has_floats or wanted is not torch.int64):
         return None
-    if wanted.is_floating_point:  # as Python rounds a large int
+    if wanted.is_floating_point:  # Python rounds a large int
         leaves = [t.evaluate(float, [a], {}) if _may_be_large(a) else a for a in leaves]
     options = {**kwargs, "dtype": dtype}
     each = [torch_call(t, torch.scalar_tensor, [leaf], options) for leaf in leaves]
@@ -147,7 +148,8 @@ def _may_be_large(leaf: Value) -> bool:
 
 
 def _shape_of(t: Tracer, rows: Value, leaves: list[Value]) -> tuple[int, ...] | None:
-    """The sizes of nested lists of ints and floats, which go to `leaves`; None for anything else."""
+    """Returns the sizes of nested lists of ints and floats and appends the numbers to `leaves`; None for
+    anything else."""
     if not isinstance(rows, ListValue | TupleValue):
         leaves.append(rows)
         is_number = isinstance(rows, ConstValue) and rows.type() in (int, float)

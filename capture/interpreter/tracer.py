@@ -1,9 +1,9 @@
-"""The state of one capture, and looking at the program's objects.
+"""The state of one capture, and the values of the program's objects.
 
-A `Tracer` holds the recorder, the guards, the roots of all origins and a journal of changes, so that an instruction that cannot be captured is
-taken back whole.  `wrap` stands for an object without looking; `look` finds out what it is (`interpreter/wrap.py`) and notes the guards.
-How calls are carried out is in `calls.py` and `torch_calls.py`, how objects become values and back in `convert.py`, questions about two values in
-`interpreter/identity.py`; what the instructions do in `interpreter/opcodes/`.  (One class: everything here is the state of one capture, and is let go of as a whole.)
+A `Tracer` holds the recorder, the guards, the roots of all sources and a journal of changes, so that an
+instruction that cannot be captured is undone. `wrap` makes a lazy value; `look` finds its kind (`wrap.py`)
+and adds guards. Calls are in `calls.py` and `torch_calls.py`, conversions in `convert.py`, comparisons of
+two values in `identity.py`, instructions in `opcodes/`. One class, since all of it is freed at once.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 MAX_STEPS = 500_000  # of one capture
 STEPS_PER_TENSOR = 100
-MAX_IDLE_STEPS = 50_000  # without any tensor operation: such code is faster run than followed
+MAX_IDLE_STEPS = 50_000  # without a tensor operation: running such code is faster than following it
 MAX_TORCH_CALLS = 20_000
 MAX_TENSORS = 100_000
 MAX_DEPTH = 60
@@ -83,33 +83,33 @@ class Tracer(Journal):
         self.steps = 0
         self.torch_calls = 0
         self.step_limit = MAX_IDLE_STEPS
-        self.trying = 0  # whether what runs may be taken back (symbolic/branch_relevance.py)
-        self.settled_numbers: list[SymbolicNumber] = []  # in the order in which they were
-        # Where the graph counts on it that calls can start anew: where it assumes something, and where it may raise and something was changed before
-        # or the exception is caught.
+        self.trying = 0  # above 0 while code runs that may be undone (symbolic/branch_relevance.py)
+        self.settled_numbers: list[SymbolicNumber] = []  # specialized ones, in order
+        # Sites that need calls which can bail out: those with an assumption, and those that may raise behind
+        # a change or inside a `try` that handles it.
         self.rerun_sites: list[tuple[Any, int]] = []
         self.fallible_sites: list[tuple[Any, int]] = []
-        # Of torch calls whose exceptions the program would handle: where no call can start anew, those that are refused have to be made by it.
+        # Torch calls whose exceptions the program handles: refused ones break if no call can bail out.
         self.handled_sites: set[tuple[Any, int]] = set()
         self.told_compiling = False  # whether the program asked if it is being compiled
-        self.follows_iterators = False  # that existed
-        self.follows_numbers = False  # whether numbers that vary become inputs
-        self.follows_lengths = False  # whether new lengths of containers may be left to Python
-        self.follows_elements = False  # whether numbers in tensors of the CPU do
-        self.foresees = False  # whether choices of data may be taken as they are in this call
-        self.speculated: list[Any] = []  # those that were (speculation/branch_speculation.py)
+        self.follows_iterators = False  # whether existing iterators are followed
+        self.follows_numbers = False  # whether dynamic numbers become inputs
+        self.follows_lengths = False  # whether calls with new container lengths may run plainly
+        self.follows_elements = False  # whether numbers in CPU tensors become inputs
+        self.foresees = False  # whether branch speculation is allowed
+        self.speculated: list[Any] = []  # branches taken so (speculation/branch_speculation.py)
         self.resumed = False  # the captured function is a resume function
         self.settings = Settings(self.recorder.casts)
-        self.draws: list[Value] = []  # random numbers that Python draws, in order
-        # Calls that compute arrays before the graph (speculation/hoisting.py).
+        self.draws: list[Value] = []  # Python's random draws, in order
+        # Hoisted calls (speculation/hoisting.py).
         self.arrays: list[Any] = []
-        # That random numbers of the graph decide (speculation/branch_prediction.py).
+        # Branches on random numbers of the graph (speculation/branch_prediction.py).
         self.choices: dict[Any, bool] = {}
-        self.chance = 1.0  # that all of them are as they were taken
-        self.regions: list[bool] = []  # checkpointed ones around here: whether reentrant
+        self.chance = 1.0  # estimated probability that all of them are predicted right
+        self.regions: list[bool] = []  # checkpointed regions around this point: whether reentrant
         self.entered: list[CodeType] = []  # of all frames, in order
         self.later: list[Later] = []  # code that autograd runs in the backward pass
-        self.has_token_keys = False  # whether an identity was looked up or kept somewhere
+        self.has_token_keys = False  # whether an object's identity was used as a key
         self.raised: list[Raised] = []  # all exceptions of the program
         self.generators: list[GeneratorValue] = []  # all that were made
         self.handling: list[Raised] = []  # exceptions of the program whose handlers are running
@@ -121,25 +121,25 @@ class Tracer(Journal):
         self._globals: dict[int, DictValue] = {}
         self._pins: dict[int, Any] = {}
         self._patterns: dict[int, Pattern | None] = {}  # by id of an input
-        # The number of autograd's next node behind the last backward pass that was captured; 0 where none was.
+        # Sequence number of autograd's next node after the last captured backward pass; 0 without one.
         self.went_back = 0
-        self.went_back_at: Any = None  # where that was called
-        self.gradients_set: set[int] = set()  # fakes that became the gradient of a tensor
-        self.leaves: dict[int, Any] = {}  # of autograd's, made here (leaves.py)
-        self.elements: dict[Any, SymbolicNumber] = {}  # nodes of one element, as numbers
-        # ... of one int, as positions, and where those come from
+        self.went_back_at: Any = None  # the site of that call
+        self.gradients_set: set[int] = set()  # fakes that became a tensor's `.grad`
+        self.leaves: dict[int, Any] = {}  # leaf tensors of autograd made here (leaves.py)
+        self.elements: dict[Any, SymbolicNumber] = {}  # nodes with one element -> their numbers
+        # Nodes with one int -> that int as a position, and where it comes from.
         self.positions: dict[Any, tuple[Value, Any]] = {}
 
     # --- objects of the program
     def wrap(self, obj: Any, origin: Origin) -> Value:
-        """A value for the object at `origin`; nothing is guarded until it is looked at."""
+        """Returns a lazy value for the object at `origin`, without guards."""
         found = self._wrapped.get(id(origin))
         if found is None:
             found = self._wrapped[id(origin)] = LazyValue(obj, origin)
         return found
 
     def look(self, value: Value) -> Value:
-        """The value behind a lazy one, with guards for what it is."""
+        """Returns the value behind a lazy one, and guards what it is."""
         if not isinstance(value, LazyValue):
             return value
         if value.found is None:
@@ -160,27 +160,27 @@ class Tracer(Journal):
         return value
 
     def known(self, obj: Any) -> Value | None:
-        """The value of an object that was looked at and whose identity matters."""
+        """Returns the value of an object that was looked at and whose identity matters."""
         return self._known.get(id(obj))
 
     def know(self, obj: Any, value: Value) -> Value:
-        """The value of an object, `value` if it was not looked at."""
+        """Returns the value of an object; sets it to `value` if there is none."""
         return self._known.setdefault(id(obj), value)
 
     def known_modules(self) -> list[ModuleValue]:
-        """The values of all existing modules of neural networks that were looked at."""
+        """Returns the values of all existing `nn.Module` objects that were looked at."""
         return [value for value in self._known.values() if isinstance(value, ModuleValue)]
 
     def known_objects(self, cls: type) -> list[Value]:
-        """The values of all existing objects of that class that were looked at."""
+        """Returns the values of all existing objects of that class that were looked at."""
         return [value for value in self._known.values() if type(value.real) is cls]
 
     def pinned(self, obj: Any) -> Value:
-        """A value for an object that has no path from the call's roots: the guards hold the object itself."""
+        """Returns a value for an object that no source leads to: the guards hold the object."""
         return self.look(self.wrap(obj, self.roots.object(obj)))
 
     def pin(self, owner: Any, obj: Any) -> Any:
-        """The same tuple of keys for the same dictionary, so that its check is noted once."""
+        """Returns the same tuple of keys for the same dictionary, so that its check is noted once."""
         return self._pins.setdefault(id(owner), obj)
 
     def class_origin(self, cls: type, after: type | None = None) -> Origin:
@@ -189,7 +189,7 @@ class Tracer(Journal):
     def class_function(
         self, cls: type, name: str, raw: Any, after: type | None = None
     ) -> FunctionValue:
-        """A function found in a class, guarded by the look that found it."""
+        """Returns a function found in a class, guarded by the look-up that found it."""
         if after is not None:
             order = cls.__mro__
             cls = next(base for base in order[order.index(after) + 1 :] if name in base.__dict__)
@@ -207,10 +207,10 @@ class Tracer(Journal):
         return self.globals_table(function.__globals__, origin)
 
     def globals_table(self, table: dict[str, Any], origin: Origin | None) -> DictValue:
-        """The globals of a function at `origin`."""
+        """Returns the globals of a function at `origin`."""
         found = self._globals.get(id(table))
         if found is None and isinstance(known := self._known.get(id(table)), DictValue):
-            found = self._globals[id(table)] = known  # which was reached as a dictionary before
+            found = self._globals[id(table)] = known  # it was reached as a dictionary before
         if found is None:
             if table is self.roots.function.__globals__:
                 place = self.roots.globals
@@ -222,7 +222,7 @@ class Tracer(Journal):
         return found
 
     def written_global(self, table: dict[str, Any], name: str) -> Value | None:
-        """What the capture has put under a name of that namespace, `DELETED` if it was deleted; None if nothing."""
+        """Returns what the capture stored under a global name: `DELETED` if deleted, None if nothing."""
         found = self._globals.get(id(table)) or self._known.get(id(table))
         written = found.written.get(name) if isinstance(found, DictValue) else None
         return None if written is None else written[1]
@@ -234,7 +234,7 @@ class Tracer(Journal):
         content: Origin | None = None,
         slot: str | None = None,
     ) -> CellValue:
-        """The value of an existing cell; `content` is the origin of what it holds, by default the cell's own child."""
+        """Returns the value of an existing cell. `content`: source of its content, by default a child."""
         found = self._cells.get(id(cell))
         if found is None:
             if content is None:
@@ -248,7 +248,7 @@ class Tracer(Journal):
         return found
 
     def tensor(self, real: torch.Tensor, origin: Origin) -> TensorValue:
-        """A tensor from before the call becomes an input of the graph."""
+        """Makes a tensor from before the call an input of the graph."""
         pattern = self._patterns.get(id(real))
         if pattern is None and self.follows_numbers:
             code = self.roots.function.__code__
@@ -265,11 +265,11 @@ class Tracer(Journal):
         return value
 
     def tensor_of(self, fake: Any) -> TensorValue | None:
-        """The value that stands for a Fake of the recorder."""
+        """Returns the value that stands for a Fake of the recorder."""
         return self.tensors.get(id(fake))
 
     def tell_compiling(self) -> Value:
-        """The program asks whether it is being compiled."""
+        """Answers the program's question whether it is being compiled."""
         self.told_compiling |= self.session.tells_compiling
         return boolean(self.session.tells_compiling)
 
@@ -277,7 +277,7 @@ class Tracer(Journal):
         return convert.from_python(self, obj)
 
     def table_of(self, entries: dict[str, Value]) -> DictValue:
-        """A new dictionary with these items."""
+        """Returns a new dictionary with these items."""
         table = DictValue()
         for name, value in entries.items():
             table.setitem(self, ConstValue(name), value)
@@ -285,7 +285,7 @@ class Tracer(Journal):
 
     # --- answers about values
     def items(self, value: Value) -> list[Value]:
-        """The items of a sequence that is known, without copying."""
+        """Returns the items of a known sequence without copying."""
         if isinstance(value, SequenceValue):
             return value.items
         payload = getattr(value, "payload", None)
@@ -294,7 +294,7 @@ class Tracer(Journal):
         raise Break("opaque_iterable", f"items of {value.describe()}")
 
     def drain(self, value: Value) -> list[Value]:
-        """All items of an iterable, which is used up."""
+        """Returns all items of an iterable, which is used up."""
         return self._drained(self.look(value).iterate(self))
 
     def _drained(self, iterator: Value) -> list[Value]:
@@ -307,15 +307,15 @@ class Tracer(Journal):
         return items
 
     def each(self, value: Value) -> Iterator[Value]:
-        """The items of an iterable one by one: what is done with one is done before the next is made."""
+        """Yields the items one by one: the caller handles one item before the next is made."""
         iterator = self.look(value).iterate(self)
         while (item := iterator.step(self)) is not None:  # type: ignore[attr-defined]
             yield item
             self.count_step()
 
     def batches(self, value: Value) -> Iterator[list[Value]]:
-        """The items of an iterable for a container that takes them in: one by one where code of the program makes them, which may look at
-        the container meanwhile."""
+        """Yields the items of an iterable for a container that takes them in: one by one if code of the
+        program makes them, since it may look at the container in between."""
         iterator = self.look(value).iterate(self)
         if isinstance(iterator, SequenceIterator) and not iterator.asks_program:
             yield self._drained(iterator)
@@ -328,7 +328,7 @@ class Tracer(Journal):
         return list(self.drain(value))
 
     def sized_items(self, value: Value) -> list[Value]:
-        """`list_items` where CPython makes a list or a tuple: it asks the object how long it is, too."""
+        """Like `list_items`, for places where CPython also reads the object's length hint."""
         value = self.look(value)
         iterator = value.iterate(self)
         value.length_hint(self)
@@ -377,7 +377,7 @@ class Tracer(Journal):
         return instantiate(self, cls, args, kwargs)
 
     def instance_attribute(self, value: Value, name: str) -> Value:
-        """An attribute of an instance of a builtin class: a method, or a fact about a constant."""
+        """Returns an attribute of an instance of a built-in class: a method, or a fact about a constant."""
         found = class_attribute(value.type(), name)
         if name == "__class__":
             return self.pinned(value.type())
@@ -406,14 +406,14 @@ class Tracer(Journal):
         )
 
     def raise_unworded(self, cls: type[BaseException], what: str) -> NoReturn:
-        """An exception whose text Python alone knows: looking at it breaks the graph where it is raised."""
+        """Raises an exception whose text only Python knows: reading it breaks the graph there."""
         raise Raised(ExceptionValue(cls, None, what))
 
     def raise_value(self, cls: type[BaseException], args: list[Value]) -> NoReturn:
         raise Raised(ExceptionValue(cls, args))
 
     def refusable(self, number: SymbolicNumber) -> bool:
-        """Whether a call for which Python would raise where the number is computed may start anew as plain Python."""
+        """Whether a call may bail out where Python would raise while it computes the number."""
         if self.session.per_code:
             return False
         self.recorder.numbers.checked.append(number)
@@ -421,7 +421,7 @@ class Tracer(Journal):
         return True
 
     def release(self) -> None:
-        """The capture is over: let go of everything that refers to each other in a circle."""
+        """Frees everything that is part of reference cycles, at the end of the capture."""
         self.roots.release()
         self.guards.release()
         self.recorder.release()
@@ -449,18 +449,18 @@ class Tracer(Journal):
 
     # --- lengths of containers
     def note_length(self, origin: Origin, kind: type, length: int) -> Any:
-        """The capture is about to depend on the length of the container at `origin`."""
+        """Notes that the capture will depend on the length of the container at `origin`."""
         if not self.follows_lengths:
             return None
         return self.session.dynamic_policy.lengths.note(self, origin, kind, length)
 
     def guard_length(self, origin: Origin, kind: type, length: int) -> None:
-        """The capture depends on the length of the container at `origin`, and on nothing else of it so far."""
+        """Guards the length of the container at `origin`, and nothing else of it."""
         told = self.note_length(origin, kind, length)
         self.guards.add(origin, "length", length if told is None else (length, told))
 
     def is_one_thing(self, origin: Origin) -> bool:
-        """Whether nobody looks into the list at `origin`, since it grows with each call."""
+        """Whether the list at `origin` is opaque, since it grows with each call."""
         return self.session.dynamic_policy.lengths.is_one_thing(
             self.roots.function.__code__, origin
         )
@@ -470,23 +470,23 @@ class Tracer(Journal):
         self.torch_calls += 1
         if self.torch_calls > MAX_TORCH_CALLS:
             self._too_large(f"more than {MAX_TORCH_CALLS} calls of PyTorch")
-        if len(self.recorder.fakes) > MAX_TENSORS:  # one call may give thousands of pieces
+        if len(self.recorder.fakes) > MAX_TENSORS:  # one call may return thousands of tensors
             self._too_large(f"more than {MAX_TENSORS} tensors")
         self.step_limit = min(MAX_STEPS, self.steps + MAX_IDLE_STEPS)
 
     def count_step(self) -> None:
-        """One instruction, or one item of a loop inside a builtin."""
+        """Counts one instruction, or one item of a loop inside a builtin."""
         self.steps += 1
         if self.steps > self.step_limit:
             if self.steps > MAX_STEPS:
                 self._too_large(f"more than {MAX_STEPS} instructions")
-            # Lists of many tensors take their time.
+            # Lists of many tensors need more steps.
             n_tensors = self.recorder.n_inputs
             if self.steps > self.step_limit + STEPS_PER_TENSOR * n_tensors:
                 self._too_large(f"{MAX_IDLE_STEPS} instructions without a tensor operation")
 
     def _too_large(self, what: str) -> NoReturn:
-        """Such code is left to Python: compiling a graph of that size would take longer than it could save."""
+        """Leaves the code to Python: compiling so large a graph takes longer than it can save."""
         raise Skip(
             f"too large to follow: {what}, at {self.where()}; "
             "try: jit the function that the loop calls, and leave the loop outside"

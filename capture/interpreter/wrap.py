@@ -1,6 +1,6 @@
-"""Looking at an object of the program: which kind of value it is, and the guards that keep it so.
+"""Finds the kind of value for an object of the program, and adds the guards for that kind.
 
-In: an object and its origin.  Out: a value.  Content that is looked at later (items, attributes) is guarded later.
+In: an object and its source. Out: a value. Content that is read later (items, attributes) is guarded later.
 """
 
 from __future__ import annotations
@@ -73,14 +73,16 @@ C_CALLABLES = (
     torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.jit.ScriptFunction, *NUMPY_FUNCTIONS,
 )  # fmt: skip
 C_MEMBERS = (MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorType)
-class_name = type.__dict__["__name__"].__get__  # past whatever a metaclass does
+class_name = type.__dict__["__name__"].__get__  # not changed by a metaclass
 CALLABLE_KINDS = frozenset({"method", "builtin_function_or_method", "cython_function_or_method"})
-# Origins of these kinds lead to functions that are usually made anew for each call: guarded by code, not identity.
+# Sources of these kinds lead to functions that are usually new objects in each call: guarded by code, not
+# identity.
 FRESH_KINDS = frozenset({"arg", "cell", "item", "cell_contents"})
 
 
 def realize(t: Tracer, obj: Any, origin: Origin) -> Value:
-    # `isinstance` may ask the object for its `__class__`, by code of the program: only the type is asked here.
+    # `isinstance` may read the object's `__class__`, which may run code of the program: only the type is read
+    # here.
     cls = type(obj)
     if class_name(cls) in CALLABLE_KINDS and is_draw(obj):
         t.guards.add(origin, "is", obj)
@@ -118,7 +120,7 @@ def realize(t: Tracer, obj: Any, origin: Origin) -> Value:
         return _bounds(t, obj, origin)
     if issubclass(cls, NUMPY_SCALARS) and origin.kind in FRESH_KINDS:
         t.guards.add(origin, "type", cls)
-        return OpaqueValue(obj, origin)  # another object each time, and its value cannot be guarded
+        return OpaqueValue(obj, origin)  # a new object each time; its value cannot be guarded
     if issubclass(cls, FROZEN):
         t.guards.add(origin, "is", obj)
         return ConstValue(obj, origin)
@@ -180,7 +182,8 @@ PLAIN_LAYOUTS = frozenset({object, dict, OrderedDict, tuple, list, SimpleNamespa
 
 
 def is_python_class(cls: type) -> bool:
-    """Whether instances are laid out by Python code only, so that attributes say all about them."""
+    """Whether only Python code defines the layout of instances, so that their attributes are their whole
+    state."""
     found = _python_classes.get(id(cls))
     if found is not None and found[0]() is cls:
         return found[1]
@@ -191,7 +194,7 @@ def is_python_class(cls: type) -> bool:
         for base in cls.__mro__
     )
     key = id(cls)
-    forget = _python_classes.pop  # which outlives this module's names when Python ends
+    forget = _python_classes.pop  # it outlives this module's names when Python exits
     _python_classes[key] = weakref.ref(cls, lambda _: forget(key, None)), answer
     return answer
 
@@ -201,7 +204,7 @@ OF_THE_CLASS = ("__dict__", "__weakref__")
 
 
 def is_class_statement(cls: type) -> bool:
-    """Whether Python made the class: one written in C has methods and attributes of its own in C."""
+    """Whether a class statement made the class. A class written in C has methods and attributes in C."""
     if not cls.__flags__ & 1 << 9:
         return False
     for name, member in cls.__dict__.items():
@@ -267,7 +270,8 @@ def _builtin(t: Tracer, obj: Any, origin: Origin) -> Value:
 
 
 def _bound_builtin(t: Tracer, obj: Any, owner: Any, origin: Origin) -> Value | None:
-    """A method of an object of a class written in C, such as `items.append`; None if it is no method that its class has under its name."""
+    """Returns a method of an object whose class is written in C, such as `items.append`; None if the class
+    has no such method under its name."""
     method = class_attribute(type(owner), obj.__name__)
     if not isinstance(method, MethodDescriptorType) or method.__objclass__.__flags__ & 1 << 9:
         return None
@@ -327,13 +331,13 @@ def _bounds(t: Tracer, obj: Any, origin: Origin) -> Value:
     bounds = {name: origin.child("attr", name) for name in ("start", "stop", "step")}
     if type(obj) is slice:
         return SliceValue(*(t.wrap(getattr(obj, n), at) for n, at in bounds.items()), obj, origin)
-    for name, at in bounds.items():  # by value: a range is a constant, its bounds do not vary
+    for name, at in bounds.items():  # by value: a range is a constant, its bounds are not dynamic
         t.guards.add(at, "equal", getattr(obj, name))
     return ConstValue(obj, origin)
 
 
 def _iterator(t: Tracer, obj: Any, origin: Origin) -> Value:
-    """An iterator that stands in the middle of things; its state is guarded."""
+    """Returns the value of an iterator that may be in the middle of its items, and guards its state."""
     t.guards.add(origin, "type", type(obj))
     try:
         state = obj.__reduce__() if t.follows_iterators else ()

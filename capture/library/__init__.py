@@ -1,4 +1,7 @@
-"""What library functions and methods come to, a file per subject; importing it registers them in `builtins.FUNCTIONS`."""
+"""Rules for library functions and methods, one file per subject.
+
+Importing this package registers them in `builtins.FUNCTIONS`.
+"""
 
 from frameloom.capture.library import exceptions, functions, objects, signatures, stand_ins, text
 from frameloom.capture.library.containers import (

@@ -1,7 +1,8 @@
-"""Builtin functions and classes with a meaning of their own: `FUNCTIONS` maps the callable to `(t, args, kwargs) -> value`.
+"""Builtin functions and classes with rules of their own.
 
-What is here takes values that are not constants (containers, tensors, user objects).  The rest of the
-library is in `library/`; pure functions of constants need no entry (`policy.is_pure`).
+`FUNCTIONS` maps the callable to `(t, args, kwargs) -> value`. The rules here accept values that are not
+constants (containers, tensors, user objects). The rest of the library is in `library/`; pure functions of
+constants need no entry (`policy.is_pure`).
 """
 
 from __future__ import annotations
@@ -43,15 +44,16 @@ Args = list[Value]
 Kwargs = dict[str, Value]
 Known = Callable[["Tracer", Args, Kwargs], Value]
 FUNCTIONS: dict[Any, Known] = {}
-# The same for functions that are made anew for each thing they wrap, by their code: called with the function, too.
+# The same for wrapper functions, of which there is a new one for each function that they wrap. The key is
+# their code; the rule gets the wrapper, too.
 WRAPPERS: dict[CodeType, Callable[[Tracer, FunctionValue, Args, Kwargs], Value]] = {}
 
 
 def knows(
     *functions: Any, least: int = 0, most: int | None = None, keywords: str = ""
 ) -> Callable[[Known], Known]:
-    """Register what calling these comes to, for `least` to `most` positional arguments (any number where `most` is None) and
-    these keywords ("*": any).  Other calls break: Python finds the right words for what is wrong with them."""
+    """Registers the rule for calls of these functions, with `least` to `most` positional arguments (no limit
+    if `most` is None) and these keywords ("*": any). Other calls break: Python raises the right error."""
     allowed = frozenset(keywords.split())
 
     def register(handler: Known) -> Known:
@@ -73,7 +75,7 @@ def knows(
 
 
 def breaks(kind: str, *functions: Any) -> None:
-    """Calling these breaks the graph."""
+    """Makes calls of these functions break the graph."""
     for function in functions:
         name = getattr(function, "__name__", "?")
 
@@ -84,7 +86,7 @@ def breaks(kind: str, *functions: Any) -> None:
 
 
 def instance(t: Tracer, args: Args, kind: Any) -> Any:
-    """The instance: itself, or what an instance of a subclass holds."""
+    """Returns the instance, or the built-in container inside an instance of a subclass."""
     value = t.look(args[0])
     if isinstance(value, ObjectValue) and value.payload is not None:
         value = value.payload
@@ -97,7 +99,7 @@ breaks("print", print)
 breaks("warning", warnings.warn, warnings.warn_explicit)
 breaks("logging", logging.Logger._log)
 breaks("class_statement", builtins.__build_class__)
-# Their results share memory, of which their schemas say nothing.
+# Their results share memory, but their schemas do not show it.
 breaks(
     "unsupported_op",
     *(
@@ -121,7 +123,7 @@ breaks(
 )
 
 
-# --- questions
+# --- tests and attributes
 
 
 @knows(len, least=1, most=1)
@@ -173,14 +175,15 @@ def _type(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _name(t: Tracer, value: Value, asked: Value | None = None) -> str:
-    """The name of an attribute that a function is given; `asked`: the object whose attribute is read."""
+    """Returns the name of an attribute from an argument; `asked`: the object whose attribute is read."""
     value = t.look(value)
     name = value.constant()
     if type(name) is str:
         return name
     if not isinstance(name, str):
         t.raise_unworded(TypeError, f"an attribute named {value.describe()}")
-    # A member of an enumeration, likely: its class may say what it is equal to, and whoever is given it may see which object it is.
+    # Probably an enum member: its class may define equality, and code that gets it may see which object it
+    # is.
     hooks = ("__getattr__", "__getattribute__")
     if (
         asked is None
@@ -456,7 +459,8 @@ def _pairs(t: Tracer, source: Value) -> Iterator[tuple[Value, Value]]:
 
 
 def fill_dict(t: Tracer, target: Value, args: Args, kwargs: Kwargs) -> None:
-    """What `update` of a dictionary's class does: that of `OrderedDict` asks methods of subclasses, that of `dict` does not."""
+    """Does what `update` of a dictionary's class does: that of `OrderedDict` calls methods of subclasses,
+    that of `dict` does not."""
     from frameloom.capture.interpreter.opcodes.containers import mapping_entries
 
     is_ordered = issubclass(target.type(), collections.OrderedDict)

@@ -1,8 +1,9 @@
-"""Calls of what `functools.cache` and `lru_cache` made.
+"""Calls of functions made by `functools.cache` and `lru_cache`.
 
-What such a function remembers is used as a constant, as long as its cache says so: the guards look the entry up in the cache at each call, so that
-clearing it, or dropping the entry for newer ones, is noticed.  A call that the cache cannot answer is made during capture, where the program would
-make it too: only if nothing is due before that the function could see, and no older entry has to go for its result.
+A cached result is used as a constant while the cache has it: the guards look up the entry in the cache at
+each call, so they notice when the cache is cleared or drops the entry for newer ones. If the cache has no
+result, the capture itself makes the call, at the point where the program would make it. It does so only if
+no effects that the function could see are pending, and no older entry is dropped for the new result.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ ABSENT = object()
 
 
 def cached(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """The result of a call; equal arguments give the same one while the cache has it."""
+    """Returns the result of a call; equal arguments give the same result while the cache has it."""
     try:
         given = tuple(argument(t, arg) for arg in args)
         named = {name: argument(t, value) for name, value in kwargs.items()}
@@ -39,17 +40,17 @@ def cached(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> V
         raise Break("cold_cache", f"{name_of(fn)}(...)")
     try:
         result = fn(*given, **named)
-    except Exception as error:  # is not remembered
+    except Exception as error:  # it is not cached
         raise Break("unknown_call", f"{name_of(fn)}(...)") from error
     value = t.from_python(result)
     if not is_constant(t, value) or remembered(fn, table, key) is not result:
         raise Break("unknown_call", f"{name_of(fn)}(...) returns an object")
     guard(t, fn, table, key, result)
-    return t.pinned(result) if type(result) is tuple else value  # the same one each time
+    return t.pinned(result) if type(result) is tuple else value  # the same object each time
 
 
 def argument(t: Tracer, value: Value) -> Any:
-    """A constant, or an object that is only equal to itself, which the guards hold."""
+    """Returns a constant, or an object that equals only itself and that a guard checks by identity."""
     value = t.look(value)
     if isinstance(value, ObjectValue) and value.real is not None and value.origin is not None:
         methods = (class_attribute(value.cls, name) for name in ("__hash__", "__eq__"))
@@ -73,7 +74,8 @@ def name_of(fn: Any) -> str:
 
 
 def parts_of(fn: Any) -> tuple[dict[Any, Any], object]:
-    """The dictionary of its entries, and what stands between positional and named arguments in their keys."""
+    """Returns the dictionary of its entries, and the separator between positional and named arguments in
+    their keys."""
     match gc.get_referents(fn)[-6:]:
         case [dict() as table, function, separator, type(), type(), dict()]:
             is_plain = type(separator) is object and not issubclass(type(function), Wrapper)
@@ -84,7 +86,7 @@ def parts_of(fn: Any) -> tuple[dict[Any, Any], object]:
 
 
 def key_of(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], separator: object) -> Any:
-    """As CPython's `lru_cache_make_key` makes it."""
+    """Returns the key, made like in CPython's `lru_cache_make_key`."""
     is_typed = fn.cache_parameters()["typed"]
     if not is_typed and not kwargs and len(args) == 1 and type(args[0]) in (int, str):
         return args[0]
@@ -97,7 +99,7 @@ def key_of(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], separator: ob
 
 
 def is_full(fn: Any) -> bool:
-    """Whether a new entry takes the place of an old one, which this capture may rely on."""
+    """Whether a new entry replaces an old one, on which this capture may rely."""
     info = Wrapper.cache_info(fn)
     return info.maxsize is not None and info.currsize >= info.maxsize
 
@@ -105,12 +107,13 @@ def is_full(fn: Any) -> bool:
 def holds(table: dict[Any, Any], key: Any) -> bool:
     try:
         return key in table
-    except Exception:  # the call will say what is wrong with its arguments
+    except Exception:  # the call will raise the right error
         return False
 
 
 def remembered(fn: Any, table: dict[Any, Any], key: Any) -> Any:
-    """What the cache has under this key.  A bounded cache keeps its entries in a list, and shows each as key, result and type."""
+    """Returns the cached result for this key. A bounded cache keeps its entries in a list, which shows each
+    as key, result and type."""
     entry = table.get(key, ABSENT)
     if entry is ABSENT or Wrapper.cache_info(fn).maxsize is None:
         return entry

@@ -1,7 +1,7 @@
-"""Calling a class: plain instances of Python classes, and the builtin classes one by one.
+"""Calls of classes: plain instances of Python classes, and some built-in classes.
 
-In: a class and arguments as values.  Out: the new instance.  Classes that are functions in disguise (`len`'s kin: `int`, `range`, `enumerate`...)
-are in `builtins.py`.
+In: a class and arguments as values. Out: the new instance. Built-in classes that act like functions (`int`,
+`range`, `enumerate`...) are in `builtins.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
 
 
-ABSTRACT = 1 << 20  # flag of classes with abstract methods left
+ABSTRACT = 1 << 20  # flag of classes that still have abstract methods
 
 
 def instantiate(
@@ -50,7 +50,7 @@ def instantiate(
     if cls in GradModeValue.CLASSES:
         return _grad_mode(t, cls, args, kwargs)
     meta_call = class_attribute(type(cls), "__call__")
-    if isinstance(meta_call, type):  # as of a TypedDict
+    if isinstance(meta_call, type):  # for example a TypedDict
         return t.call(t.pinned(meta_call), args, kwargs)
     if isinstance(meta_call, FunctionType):
         return t.call(
@@ -66,7 +66,7 @@ def instantiate(
 def construct(
     t: Tracer, cls_value: ClassValue, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
-    """What `type.__call__` does."""
+    """Does what `type.__call__` does."""
     cls = cls_value.real
     if policy.is_pure(cls) or issubclass(cls, torch.finfo | torch.iinfo):
         return t.evaluate(cls, args, kwargs)
@@ -120,13 +120,14 @@ def _instance(
 
 
 def check_finalizer(cls: type) -> None:
-    """An object made by a capture may never come to be: its end would not be seen."""
+    """Breaks for a class with a finalizer: an object of a capture may never really be made, so its finalizer
+    would not run."""
     if class_attribute(cls, "__del__") is not MISSING:
         raise Break("unknown_call", f"{cls.__name__}(...), which has __del__")
 
 
 def bare_instance(t: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """What `object.__new__` and its like in dict, list and tuple make."""
+    """Returns what `object.__new__` and those of dict, list and tuple make."""
     check_finalizer(cls)
     if cls.__flags__ & ABSTRACT:
         t.raise_unworded(TypeError, f"{cls.__name__}(...) of an abstract class")
@@ -158,7 +159,7 @@ def initialize(t: Tracer, instance: Value, args: list[Value], kwargs: dict[str, 
             raise Break(
                 "exception", f"{instance.cls.__name__}(...), whose __init__ returns something"
             )
-    elif init is object.__init__:  # takes no arguments, but passes over those that were for __new__
+    elif init is object.__init__:  # takes no arguments, but ignores those that were for __new__
         if (args or kwargs) and class_attribute(instance.cls, "__new__") is object.__new__:
             t.raise_unworded(TypeError, f"{instance.cls.__name__}(...) with too many arguments")
     else:
@@ -166,7 +167,7 @@ def initialize(t: Tracer, instance: Value, args: list[Value], kwargs: dict[str, 
 
 
 def _namedtuple(t: Tracer, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if not hasattr(cls, "_fields"):  # of torch.return_types: takes one sequence
+    if not hasattr(cls, "_fields"):  # from torch.return_types: takes one sequence
         items = t.list_items(args[0]) if len(args) == 1 and not kwargs else []
         if len(items) != cls.n_fields:
             raise Break("unknown_call", f"{cls.__name__}(...)")
@@ -206,6 +207,6 @@ def _grad_mode(t: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]
         with warnings_here("error"):
             make()
     except Exception as error:
-        # What it warns of or complains about, it says when it is called plainly.
+        # It warns or raises again when it is called by plain Python.
         raise Break("context_manager", f"{cls.__name__}(...)") from error
     return GradModeValue(cls, make)

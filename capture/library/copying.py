@@ -1,7 +1,8 @@
 """`copy.copy` and `copy.deepcopy` of containers, constants and plain Python objects.
 
-Objects are asked, and made, in the order in which the module `copy` does it.  Classes that say themselves how they are copied (but for `__copy__` and
-`__deepcopy__`), modules and tensors are left to Python.  Registers with `builtins.FUNCTIONS`.
+The methods of objects are called, and copies made, in the order of the module `copy`. Classes that define
+their own copying (other than by `__copy__` and `__deepcopy__`), modules and tensors are left to Python.
+Registers with `builtins.FUNCTIONS`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from frameloom.errors import Break
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
 
-# What else may decide how an object is asked, made and filled.
+# Other attributes that may decide how an object is copied.
 CUSTOM = (
     "__new__",
     "__getattribute__",
@@ -59,8 +60,8 @@ def _deepcopy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 class MemoValue(Value):
-    """The dictionary that `__deepcopy__` is given: it hands it on, and may write into it what it makes of its own object.  What else a program
-    does with it would have to see identities, and breaks."""
+    """The dictionary argument of `__deepcopy__`: the method passes it on, and may store the copy of its own
+    object in it. Any other use would show identities, and breaks."""
 
     def __init__(self, copier: _Copier) -> None:
         self.copier = copier
@@ -91,7 +92,7 @@ class _Copier:
         if id(value) in self.memo:
             return self.memo[id(value)]
         new = self._new(value)
-        if new is not value:  # else it is asked again where it comes again
+        if new is not value:  # otherwise it is copied again the next time
             self.memo[id(value)] = new
         return new
 
@@ -99,7 +100,7 @@ class _Copier:
         t = self.t
         if isinstance(value, TupleValue):
             items = [self.part(item) for item in value.items]
-            if id(value) in self.memo:  # a tuple that something in it holds
+            if id(value) in self.memo:  # a tuple that contains itself, through one of its items
                 return self.memo[id(value)]
             unchanged = all(new is t.look(old) for new, old in zip(items, value.items, strict=True))
             if value.cls is not tuple:
@@ -136,7 +137,7 @@ class _Copier:
             assert found is not None
             return found
         self.check_class(value)
-        # The module asks the class, whose own class may have it, too.
+        # The module reads the class, so the metaclass may have it, too.
         asked = (class_attribute(cls, name) for cls in (value.cls, type(value.cls)))
         if value.payload is not None or any(found is not MISSING for found in asked):
             raise Break("library_call", f"copy of {value.describe()}")
@@ -147,7 +148,7 @@ class _Copier:
             "__reduce_ex__",
         }.isdisjoint(
             table
-        ):  # the module asks the object itself, and the new one for `__setstate__`
+        ):  # the module reads it from the object itself, and `__setstate__` from the new one
             raise Break(
                 "library_call", f"copy of {value.describe()}, which is asked for what it lacks"
             )
@@ -157,12 +158,12 @@ class _Copier:
         return result
 
     def check_class(self, value: Value) -> None:
-        """Break where the class is copied otherwise than by its instances' items or attributes."""
+        """Breaks if the class is not copied by its instances' items or attributes."""
         cls = value.type()
         registered = self.t.pinned(copyreg.dispatch_table)
         assert isinstance(registered, DictValue)
         if registered.get(self.t, self.t.pinned(cls)) is not None or (
-            not isinstance(value, TupleValue)  # whose class has no special methods of its own
+            not isinstance(value, TupleValue)  # its class has no special methods of its own
             and any(
                 class_attribute(cls, name) is not class_attribute(object, name) for name in CUSTOM
             )

@@ -1,4 +1,4 @@
-"""Exceptions' own methods: `__init__`, `add_note`."""
+"""Methods of exceptions: `__init__`, `add_note`."""
 
 from __future__ import annotations
 

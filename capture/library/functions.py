@@ -1,4 +1,4 @@
-"""Functions about functions: functools, operator, inspect, typing."""
+"""Functions that work on functions: functools, operator, inspect, typing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
 
 
-# --- functions about functions
+# --- functions that work on functions
 
 
 @knows(functools.partial, least=1, keywords="*")
@@ -82,12 +82,13 @@ def _signature(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     asked: Any = types.MethodType(function, function) if is_bound else function
     try:
         return ConstValue(inspect.signature(asked))
-    except ValueError as error:  # no place for what it is bound to
+    except ValueError as error:  # it has no parameter for the bound object
         raise Break("library_call", "inspect.signature(...)") from error
 
 
 def _plainly_made(t: Tracer, value: FunctionValue) -> types.FunctionType:
-    """One with the signature of a function made by the captured code, of which its code says everything."""
+    """Returns a function with the signature of one that the captured code made, if its code has all of the
+    signature."""
     made = value.made
     assert made is not None
     if made.defaults or made.kwdefaults or made.special or made.attributes.entries(t):
@@ -97,7 +98,7 @@ def _plainly_made(t: Tracer, value: FunctionValue) -> types.FunctionType:
 
 
 def _keep_signature(t: Tracer, value: FunctionValue) -> None:
-    """Guards for everything that a signature is made of, whose very objects it holds."""
+    """Adds guards for every part of a signature, which holds these very objects."""
     function, own = value.real, value._own(t)
     if not {"__signature__", "__wrapped__"}.isdisjoint(vars(function)):
         raise Break("library_call", "inspect.signature(...)")
@@ -147,7 +148,8 @@ def _cast(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _getter(cls: type, kind: str, named: int | None) -> Known:
-    """`named`: how many of the first arguments are names, all by default, of a `kind`."""
+    """Returns the rule for a getter. `named`: how many of the first arguments are names of a `kind`; all if
+    None."""
 
     def made(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if not all(is_subtype(t.look(name).type(), str) for name in args[:named]):

@@ -1,6 +1,7 @@
-"""Python code that stands for functions of PyTorch, written to be interpreted like the program's own.
+"""Python code that replaces functions of PyTorch, written to be interpreted like the program's own.
 
-A stand-in does what the function documents, for the cases that its entry in the table (`stand_ins.py`) lets through.
+A stand-in does what the function documents, for the cases that its entry in the table (`stand_ins.py`)
+allows.
 """
 
 from __future__ import annotations
@@ -42,11 +43,12 @@ class FunctionContext:
 
 
 def unknown_of_context(name: str) -> Any:
-    """Breaks the graph: what else such an object has is not known."""
+    """Breaks the graph, since other attributes of the context are unknown."""
 
 
 def forward_of(cls: Any, has_setup: bool, needs: Any, args: Any, kwargs: Any) -> Any:
-    """Context and result of `cls.apply(*args)`, before autograd sees to the result; called without gradients."""
+    """Returns context and result of `cls.apply(*args)`, before autograd processes the result; called without
+    gradients."""
     context = FunctionContext(needs)
     if has_setup:
         result = cls.forward(*args, **kwargs)
@@ -61,7 +63,7 @@ def backward_of(cls: Any, context: Any, gradients: Any) -> Any:
 
 
 def apply_function(cls: Any, has_setup: bool, *args: Any, **kwargs: Any) -> Any:
-    """`cls.apply(*args)` of an autograd Function where no gradient is needed."""
+    """Does `cls.apply(*args)` of an autograd Function if no gradient is needed."""
     with torch.no_grad():
         context, result = forward_of(cls, has_setup, (False,) * len(args), args, kwargs)
         if isinstance(result, torch.Tensor):
@@ -72,7 +74,7 @@ def apply_function(cls: Any, has_setup: bool, *args: Any, **kwargs: Any) -> Any:
 
 
 def function_of(op: Any, setup: Any, backward: Any) -> type[torch.autograd.Function]:
-    """The Function that gives an operator of the program its derivative."""
+    """Returns the Function that gives an operator of the program its derivative."""
 
     class Formula(torch.autograd.Function):
         @staticmethod
@@ -93,7 +95,8 @@ def function_of(op: Any, setup: Any, backward: Any) -> type[torch.autograd.Funct
 
 
 def _as_output(part: Any, args: tuple[Any, ...], dirty: tuple[Any, ...]) -> Any:
-    """An input handed back unchanged comes out as a view of itself; a changed one as it is, or detached where it has a history."""
+    """Returns an output of a Function: a view for an input that is returned unchanged; for a changed input
+    the tensor itself, or a detached one if it has a history."""
     if not isinstance(part, torch.Tensor) or not any(part is a for a in args):
         return part
     if not any(part is d for d in dirty):
@@ -108,7 +111,7 @@ def scan(
     reverse: bool = False,
     combine_mode: str = "pointwise",
 ) -> Any:
-    """`associative_scan`, from one end to the other: combining is associative, so the order is free."""
+    """Does `associative_scan` from one end to the other: combining is associative, so the order is free."""
     leaves, spec = pytree.tree_flatten(xs)
     moved = [torch.movedim(leaf, dim, 0) for leaf in leaves]
     length = moved[0].shape[0]
@@ -126,7 +129,7 @@ def scan(
 
 
 class Unlabelled:
-    """A `record_function` that nobody sees."""
+    """A `record_function` without effect."""
 
     def __enter__(self) -> Any:
         return self
@@ -136,12 +139,12 @@ class Unlabelled:
 
 
 def unlabelled() -> Any:
-    """For `record_function(name)`."""
+    """Replaces `record_function(name)`."""
     return Unlabelled()
 
 
 def step_with_gradients_as_asked(step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`Optimizer.step`, of which `step` is the inside."""
+    """Does `Optimizer.step` around `step`, its inner function."""
     before = torch.is_grad_enabled()
     try:
         torch.set_grad_enabled(args[0].defaults["differentiable"])
@@ -151,7 +154,8 @@ def step_with_gradients_as_asked(step: Callable[..., Any], *args: Any, **kwargs:
 
 
 def graph_capture_matters(optimizer: Any) -> bool:
-    """Whether an optimizer has something to say about CUDA graphs being recorded or not."""
+    """Whether the health check of an optimizer may raise or warn, because a CUDA graph is being recorded or
+    not."""
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         return True
     return not getattr(optimizer, "_warned_capturable_if_run_uncaptured", False)

@@ -1,7 +1,7 @@
-"""What PyTorch's fused optimizer kernels compute, tensor by tensor, written to be interpreted (`optimizers.py` says when).
+"""PyTorch's fused optimizer kernels, tensor by tensor, as code to interpret (`optimizers.py` says when).
 
-On the CPU, counts of steps are numbers.  On a GPU they are tensors there, and what depends on them alone is computed in double precision;
-16-bit numbers are rounded once, when they are stored.
+On the CPU, counts of steps are numbers. On a GPU they are tensors there, and what depends only on them is
+computed in double precision; 16-bit numbers are rounded once, when they are stored.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def fused_adam_on_gpu(
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    """What the kernels of a GPU compute with: the tensor itself or a copy."""
+    """Returns the tensor that GPU kernels compute with: the tensor itself or a copy."""
     return tensor.float() if tensor.dtype.itemsize == 2 else tensor
 
 

@@ -1,6 +1,7 @@
 """Methods of strings, generators and the grad-mode managers, called on values.
 
-In: the method as found in the builtin class, and its arguments with the instance first.  Registers with `builtins.FUNCTIONS`.
+In: the method as found in the built-in class, and its arguments with the instance first. Registers with
+`builtins.FUNCTIONS`.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _close(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(GeneratorType.throw, least=2, most=4)
 def _throw(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """`throw(value)`, or `throw(type, value, traceback)` with all three about one exception."""
+    """Captures `throw(value)`, or `throw(type, value, traceback)` if all three belong to one exception."""
     from frameloom.capture.interpreter.opcodes.exceptions import exception_of
     from frameloom.capture.interpreter.opcodes.jumps import is_none
 
@@ -77,7 +78,7 @@ def _throw(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(sys.exc_info)
 def _exc_info(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """Outside of any handler that was captured it is what the caller handles."""
+    """Outside of any captured handler, the exception is the one that the caller handles."""
     if not t.handling:
         return TupleValue([CallersExceptionValue(part) for part in range(3)])
     value = t.handling[-1].value
@@ -86,7 +87,8 @@ def _exc_info(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _method_of_mode(name: str) -> Known:
-    """Of a manager made by this capture; one that existed is a Python object like others."""
+    """Returns the rule for a manager made by this capture; one from before the call is an ordinary Python
+    object."""
 
     def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         value = t.look(args[0])
@@ -108,7 +110,7 @@ def _was_entered(value: ObjectValue) -> bool:
 
 
 def _leave_inference_mode(t: Tracer, value: ObjectValue) -> Value:
-    """Of one that new code entered, which noted what was there before."""
+    """Leaves an inference mode that new code entered; that code stored the previous state."""
     assert value.origin is not None
     outer = value.find(t, OUTER)
     assert isinstance(outer, TupleValue)

@@ -1,4 +1,4 @@
-"""Builtins that look at an object as a whole: identity, hash, attributes; and types.SimpleNamespace."""
+"""Builtins for an object as a whole: identity, hash, attributes; and types.SimpleNamespace."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _get_ident(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 class Hashed:
-    """Its `__hash__` gives what the program's gave: Python makes the hash of that."""
+    """Its `__hash__` returns the program's result, from which Python makes the hash."""
 
     def __init__(self, given: Any) -> None:
         self.given = given
@@ -51,7 +51,7 @@ def _hash(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         frozenset.__hash__,
     ):
         return t.evaluate(hash, [value], {})
-    value.key(t)  # which raises where there is no hash
+    value.key(t)  # raises if there is no hash
     raise Break("identity", f"hash({value.describe()})")
 
 

@@ -1,8 +1,9 @@
-"""Functions and iterators of the standard library that are written in C, said again in Python, so that they can be interpreted.
+"""Functions and iterators of the standard library written in C, rewritten in Python to be interpreted.
 
-`in_python(fn)` registers a Python function to be interpreted where the program calls `fn`.  `iterator(cls)` does it for a class of iterators: its
-attributes are the state, `__next__` one step, and `left` gives, in plain Python, an iterator of the real class with what is still to come.
-No frame of this code is ever resumed: where it breaks, the program's own call is made in plain Python.
+`in_python(fn)` registers a Python function that is interpreted where the program calls `fn`.
+`iterator(cls)` does the same for a class of iterators: its attributes are the state, `__next__` is one
+step, and `left` returns, in plain Python, an iterator of the real class with the remaining items. No frame
+of this code is ever resumed: if it breaks, plain Python makes the program's own call.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def _run(t: Tracer, function: FunctionType, args: Args, kwargs: Kwargs) -> Value
 
 
 def in_python(*names: Any) -> Callable[[Any], Any]:
-    """The decorated function is interpreted in place of these."""
+    """Decorator: the function is interpreted in place of these."""
 
     def register(function: FunctionType) -> FunctionType:
         for name in names:
@@ -42,7 +43,7 @@ def in_python(*names: Any) -> Callable[[Any], Any]:
 
 
 def iterator(real: Any, *makers: Any) -> Callable[[Any], Any]:
-    """Instances of the decorated class stand for iterators of the class `real`; `makers` (or `real`) make them."""
+    """Class decorator: instances replace iterators of the class `real`; `makers` (or `real`) make them."""
 
     def register(cls: Any) -> Any:
         cls.real_class = real

@@ -1,4 +1,4 @@
-"""`inspect.Signature.bind` and what it gives, for signatures that are constants."""
+"""`inspect.Signature.bind` and its results, for signatures that are constants."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _signature(value: Value) -> inspect.Signature:
 
 
 def _stored(t: Tracer, bound: Any) -> Value:
-    """What `inspect` put into a plain tuple or dictionary of our values."""
+    """Returns the value of a plain tuple or dictionary that `inspect` made of our values."""
     if isinstance(bound, Value):
         return bound
     if isinstance(bound, tuple):
@@ -57,7 +57,7 @@ knows(inspect.Signature.bind_partial, least=1, keywords="*")(_bind(partial=True)
 
 @knows(inspect.BoundArguments.apply_defaults, least=1, most=1)
 def _apply_defaults(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """Missing arguments get their defaults, in the order of the parameters."""
+    """Gives missing arguments their defaults, in the order of the parameters."""
     bound = t.look(args[0])
     if not isinstance(bound, ObjectValue) or bound.real is not None:
         raise Break("library_call", "inspect.BoundArguments.apply_defaults(...)")

@@ -1,4 +1,4 @@
-"""Functions of PyTorch whose place the code in `interpreted.py` takes, and when."""
+"""Functions of PyTorch that code in `interpreted.py` replaces, and when."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def _expect_true(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 # Their modules are slow to import; a program that calls them has imported them.
-LATE = {
+IMPORTED_LATER = {
     ("torch._higher_order_ops.associative_scan", "associative_scan"): _scan,
     ("torch.fx.experimental.symbolic_shapes", "expect_true"): _expect_true,
 }
 
 
-def find_unbacked(function: Any) -> Callable[..., Value] | None:
-    """The entry of a function whose module this package does not import."""
-    found = LATE.get((function.__module__, function.__qualname__))
+def find_stand_in(function: Any) -> Callable[..., Value] | None:
+    """Returns the entry of a function whose module this package does not import."""
+    found = IMPORTED_LATER.get((function.__module__, function.__qualname__))
     if found is not None:
         module = importlib.import_module(function.__module__)
         if getattr(module, function.__name__, None) is not function:

@@ -1,7 +1,7 @@
 """Text made of objects: `str`, `repr`, `ascii`, `format`, `"..." % obj` and `str.format`.
 
-What is no constant goes to Python's own formatting as a `StandIn`, which answers by interpreting the object's methods, so that they are asked
-in the order in which Python asks them.
+Values that are not constants go to Python's own formatting as a `StandIn`. It interprets the object's
+methods when they are called, so they run in Python's order.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ShowsTensor(Exception):
 
 
 class StandIn:
-    """What Python's formatting sees of `value`."""
+    """The object that Python's formatting gets for `value`."""
 
     def __init__(self, shown: Shown, value: Value) -> None:
         self._shown = shown
@@ -64,7 +64,7 @@ class StandIn:
 
 
 class MappingStandIn(StandIn):
-    """Of an object with `__getitem__`, which `%` takes for a mapping."""
+    """For an object with `__getitem__`, which `%` treats as a mapping."""
 
     def __getitem__(self, key: Any) -> Any:
         t = self._shown.t
@@ -72,21 +72,21 @@ class MappingStandIn(StandIn):
 
 
 def has_own_text(value: Value) -> bool:
-    """Whether the text of a constant or a class is made by code of the program."""
+    """Whether code of the program makes the text of a constant or a class."""
     return isinstance(value, ConstValue | ClassValue) and asks_program(
         value.type(), ("__str__", "__repr__", "__format__")
     )
 
 
 class Shown:
-    """What Python's formatting is given; `stand_ins`: how many of them are no constants."""
+    """Prepares objects for Python's formatting; `stand_ins`: how many of them are not constants."""
 
     def __init__(self, t: Tracer) -> None:
         self.t = t
         self.stand_ins = 0
 
     def of(self, value: Value, inside: tuple[Value, ...] = ()) -> Any:
-        """The object itself where it is constant, a container of what stands for its items, or a stand-in."""
+        """Returns the object itself if it is constant, a container of prepared items, or a stand-in."""
         t = self.t
         value = t.look(value)
         if any(value is outer for outer in inside):
@@ -102,7 +102,7 @@ class Shown:
             return {self.of(key, within): self.of(item, within) for key, item in pairs}
         if not has_own_text(value):
             if isinstance(value, ClassValue):
-                for name in ("__module__", "__qualname__"):  # of which its text is made
+                for name in ("__module__", "__qualname__"):  # its text is made of these
                     value.getattr(t, name)
             try:
                 return plain(value)
@@ -114,7 +114,8 @@ class Shown:
 
 
 def formatted(t: Tracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs | None = None) -> Value:
-    """Do it now.  What goes wrong inside Python's formatting names the stand-ins, so that Python itself has to say it."""
+    """Formats at once. Errors inside Python's formatting would name the stand-ins, so they break, and Python
+    itself raises them."""
     assert t.frame is not None
     site, shown = (t.frame.code, t.frame.at.index), Shown(t)
     given = [shown.of(arg) for arg in args]
@@ -144,7 +145,7 @@ def _str_format_map(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def remainder(t: Tracer, left: Value, right: Value) -> Value:
-    """`"..." % right`."""
+    """Captures `"..." % right`."""
     return formatted(t, operator.mod, [left, right])
 
 
@@ -152,7 +153,8 @@ def remainder(t: Tracer, left: Value, right: Value) -> Value:
 
 
 def _exception_text(t: Tracer, value: ExceptionValue, special: str) -> Value:
-    """What BaseException and KeyError make of their arguments; classes with fields of their own in C break."""
+    """Returns the text that BaseException and KeyError make of their arguments; breaks for classes with their
+    own fields in C."""
     base: Any = KeyError if issubclass(value.cls, KeyError) else BaseException
     if issubclass(value.cls, WORDED_IN_C):
         raise Break("exception", f"{special} of {value.describe()}")
@@ -199,7 +201,7 @@ def _ascii(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 class _Text:
-    """Its `repr` is a given text."""
+    """An object whose `repr` is a given text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -209,7 +211,7 @@ class _Text:
 
 
 def _checked(t: Tracer, text: Value) -> Value:
-    """What a `__format__` of the program returned."""
+    """Checks the result of a `__format__` of the program."""
     if not issubclass(text.type(), str):
         t.raise_(TypeError, f"__format__ must return a str, not {text.type().__name__}")
     return text

@@ -1,7 +1,6 @@
-/* Binding the arguments of a call to the slots of a function's frame, as CPython does it, but without a
- * frame.
+/* Binds the arguments of a call to the slots of a function's frame, like CPython, but without a frame.
  *
- * Where the arguments do not fit, nothing is raised: the caller then calls the function itself, which raises
+ * If the arguments do not fit, nothing is raised: the caller then calls the function itself, which raises
  * its own error.
  */
 #include "capture.h"
@@ -23,7 +22,7 @@ static Py_ssize_t find_name(PyCodeObject *code, Py_ssize_t total, PyObject *name
     return -1;
 }
 
-/* Fills in named arguments; `rest` is the **kwargs dict or NULL.  1 fits, 0 does not, -1 exception. */
+/* Binds named arguments; `rest` is the **kwargs dict or NULL. 1: they fit, 0: they do not, -1: exception. */
 static int bind_names(PyCodeObject *code, PyObject *const *values, PyObject *names, PyObject **slots,
                       Py_ssize_t total, PyObject *rest) {
     for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(names); i++) {
@@ -41,7 +40,7 @@ static int bind_names(PyCodeObject *code, PyObject *const *values, PyObject *nam
     return 1;
 }
 
-/* 1 if nothing is missing, 0 if something is, -1 exception. */
+/* 1 if no argument is missing, 0 if one is, -1 exception. */
 static int bind_defaults(PyFunctionObject *function, PyCodeObject *code, PyObject **slots, Py_ssize_t total) {
     PyObject *defaults = function->func_defaults, *by_name = function->func_kwdefaults;
     Py_ssize_t first = code->co_argcount - (defaults ? PyTuple_GET_SIZE(defaults) : 0);

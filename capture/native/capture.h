@@ -1,4 +1,5 @@
-/* What the files of the C half share: the guard program, the compiled entry, and the call that both look at.
+/* Shared declarations of the C half: the guard program, the compiled entry, and the call that both
+ * inspect.
  *
  * Ownership: a field holds a strong reference unless its comment says otherwise.
  */
@@ -7,33 +8,33 @@
 
 #include "compat.h"
 
-/* One call as guards see it; everything is borrowed from whoever makes the call. */
+/* One call as guards see it; all references are borrowed from the caller. */
 typedef struct {
     PyObject *const *slots; /* bound arguments in the order of localsplus */
     Py_ssize_t slot_count;
     PyFunctionObject *function; /* gives globals and closure */
 } Call;
 
-/* --- tensor_check.c: what the header of a tensor must say --- */
+/* --- tensor_check.c: checks of the header of a tensor --- */
 typedef struct TensorSpec TensorSpec;
 TensorSpec *tensor_spec_new(PyObject *tensor); /* NULL with an exception set */
 void tensor_spec_free(TensorSpec *spec);
 int tensor_spec_traverse(TensorSpec *spec, visitproc visit, void *arg);
 int tensor_matches(const TensorSpec *spec, PyObject *object);
 PyObject *tensor_spec_text(const TensorSpec *spec); /* "tensor float32 [4, 8]" */
-/* The same of another object, naming what differs. */
+/* The same for another object; names the differences. */
 PyObject *tensor_text(const TensorSpec *spec, PyObject *object);
 enum { SIZE_DIMENSION, SIZE_STRIDE };
-/* A size or stride; 0 if there is none, or it is not known how to read it. */
+/* Reads a size or stride; returns 0 if there is none, or if it is not known how to read it. */
 int tensor_size(PyObject *object, int what, int64_t dimension, int64_t *value);
-/* Where it starts in its storage, in elements: there, or at a multiple. */
+/* Whether its storage offset, in elements, is this number, or a multiple of it. */
 int tensor_offset_is(PyObject *object, int64_t offset);
 int tensor_offset_divides(PyObject *object, int64_t by);
-/* Whether autograd adds gradients up in its `grad`. */
+/* Whether autograd accumulates gradients in its `grad`. */
 int tensor_accumulates(PyObject *object);
 PyObject *accumulates(PyObject *module, PyObject *object); /* for Python */
-/* Whether it holds a history, which that of a view whose base has got one since is made of by whoever looks
- * at it. */
+/* Whether it holds an autograd history. If the base of a view got one since, autograd makes the view's
+ * history only when it is read. */
 int tensor_has_history(PyObject *object);
 PyObject *tensor_layout(PyObject *module, PyObject *args); /* for Python */
 PyObject *tensors_where(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
@@ -41,34 +42,35 @@ PyObject *tensors_lie(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 /* Bytes that a tensor spans: [*low, *high).  0 if `object` is not a tensor whose memory can be located. */
 int tensor_extent(PyObject *object, uintptr_t *low, uintptr_t *high);
 
-/* --- tensor_version.c: whether anything was written to a tensor --- */
-/* Writes to `tensor`; `others`: up to a NULL, no views of it. */
+/* --- tensor_version.c: whether a tensor was written to --- */
+/* Writes to `tensor`. `others`: tensors that are no views of it, up to a NULL. */
 void tensor_version_calibrate(PyObject *tensor, PyObject *const *others);
 int tensor_versions_known(void);
 PyObject *tensors_written(PyObject *module, PyObject *args); /* for Python */
-int64_t tensor_version(PyObject *object); /* how often it was written to; -1 if that is not counted */
-/* `object` is the tensor that `alias` was made of by `detach` under this version, with the same values. */
+int64_t tensor_version(PyObject *object); /* number of writes to it; -1 if they are not counted */
+/* Whether `object` is the tensor that `alias` was made from by `detach` at this version, with the same
+ * values. */
 int tensor_unchanged(PyObject *alias, int64_t version, PyObject *object);
 
-/* --- torch_header.c: where things lie in PyTorch's structures, found once by looking --- */
-typedef struct { /* of a tensor: of a C function, where the attribute is one */
+/* --- torch_header.c: offsets in PyTorch's structures, measured once --- */
+typedef struct { /* an attribute of a tensor that a C function computes */
     const char *name;
     getter get;
     void *closure;
 } TensorFlag;
 typedef struct {
-    int raw; /* the offsets below hold; else tensors are read through their attributes */
+    int raw; /* the offsets below are valid; else tensors are read through their attributes */
     int keys, dtype, ndim, sizes, strides, storage, storage_offset, autograd_meta;
-    int storage_data;  /* of the data pointer in a storage */
-    int requires_grad; /* of the flag in the autograd data; -1 unknown */
-    int history;       /* of the node of the history in there; -1 unknown */
+    int storage_data;  /* offset of the data pointer in a storage */
+    int requires_grad; /* offset of the flag in the autograd data; -1 unknown */
+    int history;       /* offset of the history's node in the autograd data; -1 unknown */
     PyTypeObject *tensor_type;
     PyObject *torch; /* the module */
     TensorFlag requires_grad_flag, is_leaf_flag;
     int item_size[64]; /* by scalar type code; 0 unknown */
 } TorchHeader;
 extern TorchHeader torch_header;
-/* Calibrates at the first call; 0, or -1 with an exception set (PyTorch cannot be imported). */
+/* Measures at the first call; 0, or -1 with an exception set (PyTorch cannot be imported). */
 int torch_header_ready(void);
 
 /* --- global_state.c --- */
@@ -130,20 +132,19 @@ typedef enum {
     CHECK_DISTINCT,
 } StepKind;
 
-/* Kept small: a model's guards are hundreds of these. */
+/* Kept small: the guards of a model are hundreds of steps. */
 typedef struct {
     uint8_t kind;      /* StepKind */
-    uint8_t weak;      /* `object` is a weak reference to what is meant */
+    uint8_t weak;      /* `object` is a weak reference to the intended object */
     int32_t node;      /* the node that is loaded, or checked */
     int32_t parent;    /* loads: the node it comes from.  "same", "different": the other node */
     Py_ssize_t number; /* position, length, or hash of `object` */
     PyObject *object;  /* key, name, constant, pinned object, tuple of keys, or Lengths; may be NULL */
     TensorSpec *tensor;
-    Py_ssize_t *order; /* no overlap, distinct: `number` nodes, as sorted by address the last time */
+    Py_ssize_t *order; /* no overlap, distinct: `number` nodes, in the address order of the last call */
 } Step;
 
-/* The short walk (see guard_sections.c) is a list of moves; those that there are most of bring what they
- * need. */
+/* The short walk (see guard_sections.c) is a list of moves; frequent kinds of moves contain their data. */
 typedef enum {
     MOVE_STEP,
     MOVE_SECTION,
@@ -155,12 +156,12 @@ typedef enum {
 } MoveKind;
 typedef struct {
     int32_t kind;  /* MoveKind */
-    int32_t node;  /* section: the dictionary or class, -1 for what never changes; else what is looked at */
+    int32_t node;  /* section: the dictionary or class, -1 if it never changes; else the node to check */
     int32_t dict;  /* instance, dict: the node of the dictionary of `node` */
-    int32_t first; /* the step; or the first of the section in `order` */
-    int32_t count; /* of the section's steps */
+    int32_t first; /* the step; or the section's first in `order` */
+    int32_t count; /* number of the section's steps */
     union {
-        uint64_t version; /* under which the section's steps passed last, 0: none */
+        uint64_t version; /* at which the section's steps passed last, 0: none */
         Py_ssize_t length;
         const TensorSpec *tensor; /* borrowed from the step */
     };
@@ -171,18 +172,18 @@ typedef struct {
     Move *moves;
     Py_ssize_t move_count;
     int32_t *order;    /* numbers of the steps of sections */
-    PyObject **values; /* by node: what was found; only to be used where the walk has just been */
-    int busy;          /* a walk that uses `values` is going on */
+    PyObject **values; /* by node: the loaded object; only valid for nodes that this walk has visited */
+    int busy;          /* whether a walk that uses `values` is running */
 } Sections;
 
 typedef struct {
     PyObject_HEAD
-    PyObject *names, *function_name; /* of the local variables of the code, and its own */
+    PyObject *names, *function_name; /* of the code's local variables, and of the function */
     Py_ssize_t free_count;
     Step *steps;
     Py_ssize_t step_count, step_room;
-    PyObject *paths;        /* list: per node, its path in the user's words */
-    Py_ssize_t *slot_nodes; /* the nodes that the plan wants, in order */
+    PyObject *paths;        /* list: per node, its path in the terms of the user */
+    Py_ssize_t *slot_nodes; /* the nodes that are inputs of the plan, in order */
     Py_ssize_t slot_count, slot_room;
     Py_ssize_t *fresh_nodes; /* the nodes whose load makes a new reference */
     Py_ssize_t fresh_count, fresh_room;
@@ -194,13 +195,14 @@ extern PyTypeObject Guards_Type;
 #define GUARDS_PASS         (-1)
 #define GUARDS_GLOBAL_STATE (-2)
 static inline Py_ssize_t guards_node_count(const Guards *guards) { return PyList_GET_SIZE(guards->paths); }
-/* guard_lookup.c: borrowed, NULL without an exception where nothing is found or Python code would have to run
+/* guard_lookup.c: borrowed; NULL without an exception if nothing is found or if Python code would have to
+ * run.
  */
 PyObject *guard_dict_find(PyObject *dict, PyObject *key, Py_hash_t hash);
 PyObject *guard_load_attr(PyObject *object, PyObject *name); /* a new reference */
 PyObject *guard_class_lookup(PyObject *class, PyObject *key);
 PyObject *guard_class_order(PyObject *class);
-/* Where a tensor's memory is, or an object, as a check of many nodes asks. */
+/* The address range of a tensor's memory, or of an object, for a check of many nodes. */
 int guard_extent(const Step *step, PyObject *object, uintptr_t *low, uintptr_t *high);
 int guard_returns(PyObject *function, PyObject *expected);
 int guard_subclass_holds(Step *step);
@@ -214,14 +216,14 @@ int guard_sizes_fit(PyObject *value);
 extern PyTypeObject Lengths_Type;
 int guard_new_length(const Step *step, PyObject *object);
 void guard_known_length(const Step *step);
-extern PyObject *guard_no_attributes; /* the dictionary of all instances that have none yet */
+extern PyObject *guard_no_attributes; /* the dictionary for all instances that have no attributes yet */
 static inline PyObject *guard_dict_of(PyObject *object) { return instance_dict(object, guard_no_attributes); }
-/* Walks all steps in the order of creation.  `values` has room for every node and receives borrowed
-   references, except those of fresh_nodes, which are owned until guards_release.  Gives GUARDS_PASS,
-   GUARDS_GLOBAL_STATE, or the number of the step that failed. */
+/* Walks all steps in the order of creation. `values` has room for every node and receives borrowed
+ * references, except those of fresh_nodes, which are owned until guards_release. Returns GUARDS_PASS,
+ * GUARDS_GLOBAL_STATE, or the number of the step that failed. */
 Py_ssize_t guards_walk(Guards *guards, const Call *call, PyObject **values);
 void guards_release(Guards *guards, PyObject **values);
-/* Whether all guards pass, by the short walk.  Then `slots` receives owned references to what the plan wants.
+/* Whether all guards pass, by the short walk. Then `slots` receives owned references to the plan's inputs.
  */
 int guards_pass(Guards *guards, const Call *call, PyObject **slots);
 Sections *sections_new(const Guards *guards); /* NULL with an exception set */
@@ -233,7 +235,7 @@ PyObject *guards_texts(Guards *guards);
 PyObject *guard_child_path(PyObject *parent, StepKind kind, PyObject *key, const char *name);
 int constant_equal(PyObject *left, PyObject *right);
 int constant_supported(PyObject *object);
-extern PyTypeObject *deque_type; /* collections.deque, from the module's first import on */
+extern PyTypeObject *deque_type; /* collections.deque, set when the module is first imported */
 
 /* --- entry.c --- */
 typedef enum { ENTRY_DIRECT, ENTRY_CODE, ENTRY_PLAIN } EntryKind;
@@ -242,16 +244,16 @@ typedef struct {
     PyObject_HEAD
     EntryKind kind;
     Guards *guards;
-    PyObject *target; /* the plan, the function of the rewritten code, or the reason for running plainly */
+    PyObject *target; /* the plan, the function of the rewritten code, or the reason to run as plain Python */
     Recipe *recipe;
     Py_ssize_t calls;
-    char varies; /* it serves several shapes */
+    char varies; /* whether it serves several shapes */
 } Entry;
 extern PyTypeObject Entry_Type;
 
 typedef enum { TRIED_MISS, TRIED_DONE, TRIED_CODE, TRIED_PLAIN } Tried;
-/* Checks the guards; a direct entry is run at once, its result (NULL: an exception) left in *result with
- * TRIED_DONE. */
+/* Checks the guards. A direct entry runs at once: *result is its result (NULL: an exception), and
+ * TRIED_DONE is returned. */
 Tried entry_try(Entry *entry, const Call *call, PyObject **result);
 
 /* --- bind.c --- */
@@ -259,11 +261,11 @@ Tried entry_try(Entry *entry, const Call *call, PyObject **result);
 typedef struct {
     PyObject **slots; /* in the order of localsplus */
     Py_ssize_t count;
-    int owned; /* the slots are strong references, and the array may be ours to free */
+    int owned; /* the slots are strong references, and the array may have to be freed */
     PyObject *room[BOUND_ON_STACK];
 } Bound;
-/* 1 bound (release afterwards), 0 the arguments do not fit, -1 exception.  `names` may be NULL; its values
- * follow `args`. */
+/* 1: bound (release afterwards), 0: the arguments do not fit, -1: exception. `names` may be NULL; its
+ * values follow `args`. */
 int bind_arguments(PyFunctionObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *names,
                    Bound *bound);
 void bound_release(Bound *bound);
@@ -278,20 +280,22 @@ int calls_set_suspended(int yes);
 
 /* --- hook.c --- */
 int hook_setup(PyObject *module);
-const char *hook_unsupported(void); /* NULL: this interpreter is known */
+const char *hook_unsupported(void); /* NULL: this interpreter is supported */
 void hook_leave_code_alone(PyCodeObject *code);
 void hook_enter(void);
 void hook_exit(void);
-/* Enters the hook for the Python that a jitted function leaves (borrowed); what hook_end wants. */
+/* Enters the hook for Python code that a jitted function runs (owner is borrowed); returns the argument
+ * for hook_end. */
 PyObject *hook_begin(PyObject *owner);
 void hook_end(PyObject *previous);
 int hook_has_callback(void);
-/* The first argument of what this thread runs, borrowed, where that is `code`, which does not change it; else
- * NULL. */
+/* The first argument of this thread's current function, borrowed, if its code is `code`, which does not
+ * change this argument; else NULL. */
 PyObject *hook_first_argument(PyObject *code);
-/* This thread's next frame of this code runs as it is; borrowed, never followed. */
+/* This thread's next frame of this code runs unchanged; `code` is borrowed and only compared. */
 void hook_pass_next(PyObject *code);
-/* Whether frames of this thread that have no entry stay without; what it was before. */
+/* Whether the callback is not asked for frames of this thread that have no entry; returns the previous
+ * setting. */
 int hook_ask_nothing(int yes);
 
 #endif

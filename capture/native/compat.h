@@ -1,6 +1,6 @@
-/* Every difference between the CPython versions that the C half of capture meets.
+/* All differences between CPython versions that matter to the C half of capture.
  *
- * The other files hold no version test.
+ * The other files contain no version test.
  */
 #ifndef FRAMELOOM_COMPAT_H
 #define FRAMELOOM_COMPAT_H
@@ -13,7 +13,7 @@
 #error "Frameloom needs CPython 3.11 or newer"
 #endif
 
-/* Why this CPython is not compiled for, NULL if it is. */
+/* The reason why this CPython is not supported; NULL if it is. */
 static inline const char *version_unsupported(void) {
 #if PY_VERSION_HEX >= 0x030D0000
     return "CPython " Py_STRINGIFY(PY_MAJOR_VERSION) "." Py_STRINGIFY(
@@ -23,8 +23,8 @@ static inline const char *version_unsupported(void) {
 #endif
 }
 
-/* A number that changes whenever `dict` does and that no other dictionary ever has; 0 where there is none.
-   3.13 keeps values inside objects whose dictionary does not count their changes. */
+/* A number that changes whenever `dict` changes and that no other dictionary ever has; 0 if there is none.
+ * 3.13 keeps values inside objects whose dictionary does not count their changes. */
 static inline uint64_t dict_version(PyObject *dict) {
 #if PY_VERSION_HEX < 0x030C0000
     return ((PyDictObject *)dict)->ma_version_tag;
@@ -37,8 +37,8 @@ static inline uint64_t dict_version(PyObject *dict) {
 #endif
 }
 
-/* The same of a class: it changes whenever the class or one of its bases does.  0 until an attribute has been
-   looked up. */
+/* The same for a class: it changes whenever the class or one of its bases changes. 0 until an attribute
+ * has been looked up. */
 static inline uint64_t type_version(PyTypeObject *type) {
     return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
 }
@@ -57,12 +57,12 @@ static inline PyObject *instance_dict(PyObject *object, PyObject *empty) {
     return at == NULL ? NULL : *at ? *at : empty;
 }
 
-/* What the class itself has under that name, its bases left out; borrowed, NULL without an exception. */
+/* The class's own attribute of that name, not that of its bases; borrowed, NULL without an exception. */
 static inline PyObject *type_own_attribute(PyTypeObject *type, PyObject *name) {
 #if PY_VERSION_HEX < 0x030C0000
     PyObject *dict = Py_XNewRef(type->tp_dict);
 #else
-    PyObject *dict = PyType_GetDict(type); /* those of builtin classes lie elsewhere */
+    PyObject *dict = PyType_GetDict(type); /* builtin classes keep theirs elsewhere */
 #endif
     PyObject *found = dict ? PyDict_GetItemWithError(dict, name) : NULL;
     if (found == NULL && PyErr_Occurred()) PyErr_Clear();
@@ -70,22 +70,23 @@ static inline PyObject *type_own_attribute(PyTypeObject *type, PyObject *name) {
     return found;
 }
 
-/* What a weak reference refers to, borrowed; None once it died. */
+/* The object that a weak reference refers to, borrowed; None after its death. */
 static inline PyObject *weakref_object(PyObject *reference) {
     return ((PyWeakReference *)reference)->wr_object;
 }
 
-/* The mapping that a `types.MappingProxyType` shows, borrowed: the only field of its kind. */
+/* The mapping behind a `types.MappingProxyType`, borrowed: its only field. */
 static inline PyObject *proxied_mapping(PyObject *proxy) { return ((PyObject **)((PyObject *)proxy + 1))[0]; }
 
-/* What an entry of a bounded `functools.lru_cache` holds, borrowed: it follows two links, a hash and the key.
+/* The result in an entry of a bounded `functools.lru_cache`, borrowed: it follows two links, a hash and
+ * the key.
  */
 static inline PyObject *cached_result(PyObject *entry) {
     size_t size = sizeof(PyObject) + 5 * sizeof(PyObject *);
     return (size_t)Py_TYPE(entry)->tp_basicsize == size ? ((PyObject **)(entry + 1))[4] : NULL;
 }
 
-/* As the reference answers when it is called: None also while its object is being freed. */
+/* What a call of the reference returns: None also while its object is being freed. */
 static inline PyObject *weakref_living(PyObject *reference) {
     PyObject *object = weakref_object(reference);
     return Py_REFCNT(object) > 0 ? object : Py_None;

@@ -1,8 +1,8 @@
 /* Entry: one compiled case of a function, and how its result is made.
  *
- * A direct entry calls the plan with the objects its guards collected and puts the outputs together after a
- * recipe, all without a Python frame.  A code entry names a function of rewritten code, a plain one the
- * original function.
+ * A direct entry calls the plan with the objects that its guards collected, and builds the result from the
+ * outputs by a recipe, all without a Python frame. A code entry has a function with rewritten code; a
+ * plain entry runs the original function.
  */
 #include "capture.h"
 
@@ -143,8 +143,8 @@ static PyObject *recipe_build(const Recipe *recipe, PyObject *outputs, PyObject 
 
 /* --- running --- */
 
-/* Calls the plan with the collected objects, whose references are given up.  They are kept alive meanwhile:
-   the plan may let other threads run, and these may change the containers that the objects were found in. */
+/* Calls the plan with the collected objects, and releases them afterwards. They are kept alive meanwhile:
+ * the plan may let other threads run, and these may change the containers that held the objects. */
 static PyObject *run_plan(Entry *entry, PyObject **slots) {
     Py_ssize_t count = entry->guards->slot_count;
     PyObject *result = NULL, *outputs;
@@ -164,7 +164,7 @@ static PyObject *run_plan(Entry *entry, PyObject **slots) {
 
 Tried entry_try(Entry *entry, const Call *call, PyObject **result) {
     enum { ON_STACK = 64 };
-    /* The collected objects, behind one free place that the callee may use. */
+    /* The collected objects, after one free slot that the callee may use. */
     Py_ssize_t count = entry->guards->slot_count;
     PyObject *on_stack[ON_STACK], **slots = on_stack;
     if (count >= ON_STACK && (slots = PyMem_Malloc((count + 1) * sizeof *slots)) == NULL) {
@@ -240,8 +240,8 @@ static int Entry_traverse(Entry *self, visitproc visit, void *arg) {
 }
 
 static int Entry_clear(Entry *self) {
-    /* The guards and the recipe are needed by a call that may be running; what they hold is cleared through
-     * themselves. */
+    /* A running call may need the guards and the recipe; the garbage collector clears the objects that
+     * they hold themselves. */
     Py_CLEAR(self->target);
     return 0;
 }

@@ -1,9 +1,9 @@
-/* A fresh interpreter frame, for every CPython version that is known: what it runs, and how to make it run
- * other code.
+/* A fresh interpreter frame, for every supported CPython version: its code, and how to make it run other
+ * code.
  *
- * Only for frames that were pushed and have not executed anything: their arguments are in place, every other
- * local is NULL, cells are not made yet.  Included by hook.c alone, since it needs CPython's internal
- * headers.
+ * Only for frames that were pushed and have not executed anything: their arguments are in place, every
+ * other local is NULL, cells are not made yet. Only hook.c includes this file, because it needs CPython's
+ * internal headers.
  */
 #ifndef FRAMELOOM_FRAME_H
 #define FRAMELOOM_FRAME_H
@@ -42,7 +42,7 @@ static inline int frame_is_fresh(_PyInterpreterFrame *frame, PyCodeObject *code)
 #endif
 }
 
-/* What runs in this thread; NULL if nothing does. */
+/* The frame that runs in this thread; NULL if there is none. */
 static inline _PyInterpreterFrame *frame_current(PyThreadState *thread) {
 #if PY_VERSION_HEX < 0x030D0000
     return thread->cframe->current_frame;
@@ -51,9 +51,9 @@ static inline _PyInterpreterFrame *frame_current(PyThreadState *thread) {
 #endif
 }
 
-/* A hook makes every Python call use the C stack, which 3.12 and 3.13 count apart and more strictly than
-   recursion itself. Lending what a call costs keeps the depth that a program may reach as it is without the
-   hook. */
+/* With a hook, every Python call uses the C stack, which 3.12 and 3.13 count separately and more strictly
+ * than recursion itself. Lending the cost of a call keeps the depth that a program can reach as it is
+ * without the hook. */
 static inline void frame_lend_recursion(PyThreadState *thread, int units) {
 #if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030E0000
     thread->c_recursion_remaining += units;
@@ -62,7 +62,7 @@ static inline void frame_lend_recursion(PyThreadState *thread, int units) {
 #endif
 }
 
-/* How many more calls of Python functions the recursion limit lets this thread make from here. */
+/* How many more calls of Python functions the recursion limit allows in this thread. */
 static inline int frame_stack_room(PyThreadState *thread) {
 #if PY_VERSION_HEX >= 0x030E0000
     return thread->py_recursion_remaining;
@@ -73,8 +73,8 @@ static inline int frame_stack_room(PyThreadState *thread) {
 #endif
 }
 
-/* Lets this thread alone make `units` calls more than the recursion limit says; how many more it could so
- * far. */
+/* Allows only this thread `units` calls more than the recursion limit; returns how many more were allowed
+ * before. */
 static inline int frame_lend_calls(PyThreadState *thread, int units) {
 #if PY_VERSION_HEX >= 0x030C0000
     int *limit = &thread->py_recursion_limit, *remaining = &thread->py_recursion_remaining;
@@ -87,8 +87,8 @@ static inline int frame_lend_calls(PyThreadState *thread, int units) {
     return lent;
 }
 
-/* Lets `frame` run `code`, which takes the same arguments and free variables.  0: its stack chunk has no room
- * for that. */
+/* Makes `frame` run `code`, which takes the same arguments and free variables. 0: its stack chunk has no
+ * room for it. */
 static inline int frame_swap_code(PyThreadState *thread, _PyInterpreterFrame *frame, PyCodeObject *code) {
     PyObject *old = FRAME_CODE(frame), **base = (PyObject **)frame;
     Py_ssize_t old_size = CODE_FRAME_SIZE((PyCodeObject *)old), size = CODE_FRAME_SIZE(code);
@@ -110,13 +110,13 @@ static inline int frame_swap_code(PyThreadState *thread, _PyInterpreterFrame *fr
     return 1;
 }
 
-/* Whether frame_discard can take the frame off its stack: not where it is the first of its chunk. */
+/* Whether frame_discard can take the frame off its stack: not if it is the first of its chunk. */
 static inline int frame_can_be_discarded(PyThreadState *thread, _PyInterpreterFrame *frame) {
     return (PyObject **)frame != &thread->datastack_chunk->data[0];
 }
 
-/* Ends a frame that is not to run.  3.11 leaves that to the caller of the evaluation function; later ones do
- * it inside. */
+/* Ends a frame that will not run. In 3.11 the caller of the evaluation function does this; in later
+ * versions the function itself. */
 static inline void frame_discard(PyThreadState *thread, _PyInterpreterFrame *frame) {
 #if PY_VERSION_HEX >= 0x030C0000
     PyObject *function = FRAME_FUNCTION(frame), *code = FRAME_CODE(frame);

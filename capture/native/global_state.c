@@ -1,9 +1,10 @@
 /* The state of the thread and of PyTorch that a captured graph relies on.
  *
- * Checked before everything else in a guard: the thread's dispatch key sets (inference mode, autocast,
- * dispatch modes, function transforms), grad mode, function modes (a default device is one), default dtype,
- * deterministic algorithms. The functions are found with dlsym, so no PyTorch header is needed; thread-local
- * addresses are kept per thread.  Without these symbols a tuple of what torch._C says is compared.
+ * It is checked before everything else: the thread's dispatch key sets (inference mode, autocast, dispatch
+ * modes, function transforms), grad mode, function modes (a default device is one), default dtype,
+ * deterministic algorithms. The functions are found with dlsym, so no PyTorch header is needed;
+ * thread-local addresses are kept per thread. Without these symbols, a tuple of answers of torch._C is
+ * compared.
  */
 #include "capture.h"
 
@@ -25,8 +26,8 @@ _Static_assert(sizeof(State) == 32, "padding would be compared");
 struct GlobalState {
     State state;
     int autocast;
-    PyObject *modes;   /* tuple of the function modes on the stack, or NULL when there are none */
-    PyObject *answers; /* without the symbols: what torch._C said */
+    PyObject *modes;   /* tuple of the function modes on the stack, or NULL if there are none */
+    PyObject *answers; /* without the symbols: the answers of torch._C */
 };
 
 static struct {
@@ -62,7 +63,8 @@ static PyObject *ask_torch(const char *name, PyObject *argument) {
     return answer;
 }
 
-/* Grad mode is one bit of a byte in the thread's AutogradState: flip the mode and see which byte moves. */
+/* Grad mode is one bit of a byte in the thread's AutogradState: changes the mode and finds the byte that
+ * changes. */
 static int find_grad_byte(const char *state) {
     enum { SPAN = 40 };
     char before[SPAN];
@@ -140,8 +142,8 @@ static PyObject *function_modes(int64_t count) {
     return modes;
 }
 
-/* Captures know one kind of mode, the default device's, which PyTorch makes anew for each `with`: by its
- * device. */
+/* Captures support one kind of mode, that of the default device. PyTorch makes a new one for each `with`,
+ * so devices are compared. */
 static int same_mode(PyObject *a, PyObject *b) {
     if (a == b) return 1;
     if (Py_TYPE(a) != Py_TYPE(b)) return 0;
@@ -163,7 +165,7 @@ static int same_modes(PyObject *expected, int64_t count) {
     return same;
 }
 
-/* What torch._C says about the state: new tuple, a name this PyTorch lacks gives None. */
+/* The answers of torch._C about the state: new tuple, with None for a function that this PyTorch lacks. */
 enum { ANSWER_AUTOCAST, ANSWER_MODES };
 static PyObject *answers(void) {
     static const char *const names[] = {
@@ -236,7 +238,7 @@ int global_state_traverse(GlobalState *state, visitproc visit, void *arg) {
     return 0;
 }
 
-/* Under autocast or function modes there is more to compare than the answers tell: then nothing matches. */
+/* Autocast and function modes have more state than the answers contain: then nothing matches. */
 static int answers_match(const GlobalState *state) {
     PyObject *now = answers();
     int same = now ? PyObject_RichCompareBool(now, state->answers, Py_EQ) : -1;

@@ -1,8 +1,8 @@
-/* Lengths: with which lengths a container was compiled for, and which others it was met with lately.
+/* Lengths: the lengths that a container was compiled for, and other recent lengths.
  *
- * A container that grows with each call would have an entry for every length.  So from the third on a length
- * is compiled only if it comes back, or stays; until then a plain entry accepts it, whose check
- * ("new_length") remembers it here.  What is remembered decides about speed alone: a plain entry is right for
+ * A container that grows with each call would have an entry for every length. So from the third length on,
+ * a length is compiled only if it comes again later, or stays. Until then a plain entry accepts it; its
+ * check ("new_length") stores the length here. This data only affects speed: a plain entry is right for
  * every call.
  */
 #include "capture.h"
@@ -13,12 +13,12 @@ typedef struct {
     PyObject_HEAD
     Py_ssize_t known[KNOWN], recent[RECENT];
     int known_count, recent_count;
-    int last; /* the newest of `recent`; -1 after a call with another length */
+    int last; /* index of the newest of `recent`; -1 after a call with another length */
     int newest;
-    int staying; /* calls in a row with the newest */
-    int rising;  /* new lengths in a row, each greater than the one before */
-    char told;   /* that it grows */
-    char closed; /* no call is to run plainly */
+    int staying; /* consecutive calls with the newest */
+    int rising;  /* consecutive new lengths, each greater than the one before */
+    char told;   /* whether grows() has reported the growth */
+    char closed; /* no call runs as plain Python any more */
 } Lengths;
 
 static Py_ssize_t length_of(PyObject *object) {
@@ -34,8 +34,8 @@ static int is_known(const Lengths *self, Py_ssize_t length) {
     return 0;
 }
 
-/* Whether a call with this length is to run plainly; `by_guard`: such a one counts, and no question of the
- * capture before it, whose entry would refuse its own call otherwise. */
+/* Whether a call with this length runs as plain Python. `by_guard`: only such a call is counted; the
+ * capture asks before the guard does, and its new entry would refuse its own call otherwise. */
 static int is_new(Lengths *self, Py_ssize_t length, int by_guard) {
     if (length < 0 || self->closed || is_known(self, length)) return 0;
     for (int i = 0; i < self->recent_count; i++) {
@@ -45,7 +45,7 @@ static int is_new(Lengths *self, Py_ssize_t length, int by_guard) {
         return 1;
     }
     int rises = self->recent_count && length > self->recent[self->newest];
-    if (rises && self->rising >= GROWTH && !self->told) return 0; /* Python is to know */
+    if (rises && self->rising >= GROWTH && !self->told) return 0; /* Python must see this */
     self->rising = rises ? self->rising + 1 : 1;
     self->newest = (self->newest + 1) % RECENT;
     if (self->recent_count < RECENT) self->newest = self->recent_count++;
@@ -55,7 +55,7 @@ static int is_new(Lengths *self, Py_ssize_t length, int by_guard) {
     return 1;
 }
 
-/* An entry that demands a length has met it. */
+/* An entry that requires a length has accepted a call. */
 void guard_known_length(const Step *step) { ((Lengths *)step->object)->last = -1; }
 
 int guard_new_length(const Step *step, PyObject *object) {

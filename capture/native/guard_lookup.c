@@ -1,6 +1,6 @@
-/* Looking things up for guards: keys, attributes of instances and classes, settings, abstract classes.
+/* Look-ups for guards: keys, attributes of instances and classes, settings, abstract classes.
  *
- * What would need Python code to run is not found; only a question to an abstract class may run some.
+ * A look-up that would run Python code finds nothing. Only a check of an abstract class may run some.
  */
 #include "capture.h"
 
@@ -23,7 +23,7 @@ static int binds_natively(PyObject *descriptor) {
     for (size_t i = 0; i < Py_ARRAY_LENGTH(types); i++)
         if (type == types[i]) return 1;
     if (type != &PyClassMethod_Type) return 0;
-    /* A class method binds what it wraps, which may be a property. */
+    /* A class method binds the object that it wraps, which may be a property. */
     PyObject *wrapped = PyObject_GetAttrString(descriptor, "__func__");
     int native = wrapped && PyFunction_Check(wrapped);
     Py_XDECREF(wrapped);
@@ -41,7 +41,7 @@ static PyObject *bind(PyObject *descriptor, PyObject *object, PyObject *type) {
     return bound;
 }
 
-/* The attribute by the generic rules, new reference; NULL without an exception, also where Python code would
+/* The attribute by the generic rules, new reference; NULL without an exception, also if Python code would
  * have to run. */
 PyObject *guard_load_attr(PyObject *object, PyObject *name) {
     PyTypeObject *type = Py_TYPE(object);
@@ -55,7 +55,7 @@ PyObject *guard_load_attr(PyObject *object, PyObject *name) {
         PyObject *found = _PyObject_GenericGetAttrWithDict(object, name, NULL, 1);
         if (found == NULL && PyErr_Occurred()) PyErr_Clear();
         return found;
-    } else { /* a descriptor in Python that an instance attribute goes before */
+    } else { /* a descriptor in Python over which an instance attribute takes precedence */
         PyObject *dict = guard_dict_of(object);
         PyObject *found = dict ? guard_dict_find(dict, name, PyObject_Hash(name)) : NULL;
         return Py_XNewRef(found);
@@ -65,8 +65,8 @@ PyObject *guard_load_attr(PyObject *object, PyObject *name) {
 
 PyTypeObject *deque_type;
 
-/* The attribute as it is stored in the class or its bases, borrowed.  `key`: its name, or a tuple of name and
-   class, behind which it is looked for as `super` does. */
+/* The attribute as stored in the class or its bases, borrowed. `key`: its name, or a tuple of a name and
+ * the class after which the look-up starts, as for `super`. */
 PyObject *guard_class_lookup(PyObject *class, PyObject *key) {
     if (!PyType_Check(class)) return NULL;
     PyTypeObject *type = (PyTypeObject *)class;
@@ -93,7 +93,8 @@ PyObject *guard_class_order(PyObject *class) {
     return ((PyTypeObject *)class)->tp_mro;
 }
 
-/* Whether a function written in C gives what it gave; it has no effects and calls no Python code. */
+/* Whether a function written in C returns the same value again; it has no effects and calls no Python
+ * code. */
 int guard_returns(PyObject *function, PyObject *expected) {
     PyObject *result =
         PyCFunction_Check(function) ? PyObject_Call(function, PyTuple_GET_ITEM(expected, 0), NULL) : NULL;
@@ -103,9 +104,9 @@ int guard_returns(PyObject *function, PyObject *expected) {
     return same;
 }
 
-/* Whether a class still counts as a subclass of an abstract one, or still does not.  Each registration moves
-   a counter; only then is the question put again, which may run the abstract class's Python code.  So these
-   checks come before any load. */
+/* Whether a class still is a subclass of an abstract one, or still is not. Each registration changes a
+ * counter. Only then is the check repeated, which may run the abstract class's Python code. So these
+ * checks come before any load. */
 int guard_subclass_holds(Step *step) {
     static PyObject *get_token, *ask;
     if (ask == NULL) {
@@ -122,7 +123,7 @@ int guard_subclass_holds(Step *step) {
         PyObject *answer = PyObject_CallFunctionObjArgs(ask, PyTuple_GET_ITEM(step->object, 1),
                                                         PyTuple_GET_ITEM(step->object, 0), NULL);
         holds = answer == PyTuple_GET_ITEM(step->object, 2);
-        Py_XDECREF(answer); /* a bool, which never dies */
+        Py_XDECREF(answer); /* a bool, which is never freed */
         step->number = holds ? now : -1;
     }
     PyErr_Clear();

@@ -1,8 +1,8 @@
-/* A check of what follows from numbers that vary: `n % 10 == 0`, `lr < limit`.
+/* A check of a condition on numbers that are graph inputs: `n % 10 == 0`, `lr < limit`.
  *
  * The program is in postfix form: the number of a node, a 1-tuple of a constant, or a pair of a function
- * written in C and how many operands it takes.  The operands are exact ints and floats, or tensors for
- * Tensor.item, of which the guards before have made sure: no Python code runs.
+ * written in C and its number of operands. The operands are exact ints and floats, or tensors for
+ * Tensor.item. Earlier guards ensure this, so no Python code runs.
  */
 #include "capture.h"
 
@@ -28,7 +28,7 @@ int guard_outcome_fits(PyObject *value) {
     return depth == 1;
 }
 
-/* Whether the program comes to what it came to; where it raises, it does not. */
+/* Whether the program has the same result again; false if it raises. */
 int guard_outcome(const Step *step, PyObject **values) {
     PyObject *program = PyTuple_GET_ITEM(step->object, 1), *stack[OPERANDS];
     Py_ssize_t depth = 0;

@@ -1,13 +1,14 @@
-/* Which steps of a guard program need not run at every call.
+/* Finds the steps of a guard program that need not run at every call.
  *
- * Every version of a dictionary, or of a class, is a number that no other one ever has.  So what follows from
- * the contents of one dictionary alone (values under known keys, and what never changes about these values)
- * holds as long as its version does: such steps form a *section* of that dictionary.  The values are alive
- * and the same ones meanwhile, since the dictionary holds them.  The same goes for attributes of a class.
+ * Every version of a dictionary, or of a class, is a number that no other one ever has. So a check holds
+ * as long as the version of one dictionary is the same if it depends only on the contents of this
+ * dictionary: values under known keys, and immutable properties of these values. Such steps form a
+ * *section* of that dictionary. The dictionary holds the values, so they stay alive and the same. This
+ * applies to attributes of a class, too.
  *
- * What can change without a change of a dictionary is checked at every call: the dictionary and the class of
- * an instance, lists, cells, parts of functions, tensors.  Steps that look at arguments come first: these
- * differ most.
+ * Everything that can change without a change of a dictionary is checked at every call: the dictionary and
+ * the class of an instance, lists, cells, parts of functions, tensors. Steps that read arguments come
+ * first, because these differ most often.
  */
 #include "capture.h"
 
@@ -18,14 +19,14 @@ enum { EACH_CALL = -1, ALWAYS = 0 }; /* instead of the number of a section */
 typedef struct {
     const Guards *guards;
     Py_ssize_t nodes;
-    PyTypeObject **types; /* by node: borrowed, what the guards say about its type; NULL if nothing */
-    int32_t *held;        /* by node: the section that says which object it is; EACH_CALL, ALWAYS */
+    PyTypeObject **types; /* by node: borrowed, the type that the guards require; NULL if none */
+    int32_t *held;        /* by node: the section that determines which object it is; EACH_CALL, ALWAYS */
     int32_t *own;         /* by node: the section of this dictionary or class; 0 none */
     int32_t *owner;       /* by step: its section */
-    char *near;           /* by node: reached from the arguments without any section */
+    char *near;           /* by node: reachable from the arguments without any section */
     int32_t *type_step;   /* by node: the check of its type at each call, -1 none */
     int32_t *dict_step;   /* by node: the load of its dictionary, -1 none */
-    char *laid;           /* by step: part of a move already */
+    char *laid;           /* by step: whether it is already part of a move */
     int32_t sections;
     Sections *result;
     void *tables[8];
@@ -41,7 +42,7 @@ static int32_t own_section(Sealing *s, int32_t node) {
     return s->own[node];
 }
 
-/* Objects of this class cannot be given another one by assignment. */
+/* Whether the class of this class's objects cannot be changed by assignment. */
 static int is_for_ever(PyTypeObject *type) {
     return PyType_HasFeature(type, Py_TPFLAGS_IMMUTABLETYPE) && !PyType_IsSubtype(type, &PyModule_Type);
 }
@@ -61,7 +62,7 @@ static int32_t owner_of_load(Sealing *s, const Step *step) {
         s->types[step->node] = &PyTuple_Type;
         return held;
     case STEP_PROXIED:
-    case STEP_CACHED: /* an entry gets another result only when it is put under another key */
+    case STEP_CACHED: /* an entry gets another result only under another key */
     case STEP_FUNC_GLOBALS:
     case STEP_METHOD_SELF:
     case STEP_METHOD_FUNC:
@@ -97,7 +98,7 @@ static int32_t owner_of_check(Sealing *s, const Step *step) {
     }
 }
 
-/* The types that the program demands, and the dictionaries of which more than the length is read. */
+/* Finds the types that the program requires, and the dictionaries of which more than the length is read. */
 static void look_ahead(Sealing *s) {
     for (Py_ssize_t node = 0; node < s->nodes; node++) s->type_step[node] = s->dict_step[node] = -1;
     for (Py_ssize_t i = 0; i < s->guards->step_count; i++) {
@@ -140,7 +141,7 @@ static int is_dict(const Sealing *s, int32_t node) {
     return s->types[node] && is_for_ever(s->types[node]) && PyType_IsSubtype(s->types[node], &PyDict_Type);
 }
 
-/* The move of a section that has none yet, else one without steps.  `sections`: a move by section. */
+/* The section's move if it has not been taken yet, else one without steps. `sections`: moves by section. */
 static Move take_section(Move *sections, int32_t section) {
     Move move = sections[section];
     sections[section].count = 0;
@@ -178,7 +179,8 @@ static Move step_move(Sealing *s, int32_t i, Move *sections) {
     return (Move){.kind = MOVE_STEP, .first = i};
 }
 
-/* One move for each step that runs at each call, and one for each section where its first step was. */
+/* Makes one move for each step that runs at each call, and one for each section, at the place of its first
+ * step. */
 static void lay_out(Sealing *s, Move *sections) {
     Move *move = s->result->moves;
     int32_t steps = (int32_t)s->guards->step_count;
@@ -202,7 +204,7 @@ static void lay_out(Sealing *s, Move *sections) {
     s->result->move_count = move - s->result->moves;
 }
 
-/* Fills `order`: the numbers of the steps, section by section. */
+/* Fills `order` with the numbers of the steps, section by section. */
 static int gather(Sealing *s) {
     int32_t size = s->sections + 1, steps = (int32_t)s->guards->step_count, start = 0;
     Move *sections = PyMem_Calloc(size, sizeof *sections);
@@ -228,7 +230,7 @@ static int gather(Sealing *s) {
     return 0;
 }
 
-/* Zeroed memory that lives as long as the sealing; NULL if there is none left. */
+/* Zeroed memory that is freed with `s`; NULL if there is no memory. */
 static void *table(Sealing *s, size_t count, size_t size) {
     if (s->table_count == Py_ARRAY_LENGTH(s->tables)) return NULL;
     return s->tables[s->table_count++] = PyMem_Calloc(count + 1, size);

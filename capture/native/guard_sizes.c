@@ -1,8 +1,7 @@
-/* A check of what follows from sizes that vary: `8*s0 - s1 == 0`.
+/* A check of a condition on symbolic sizes: `8*s0 - s1 == 0`.
  *
- * The program is in postfix form over 64-bit integers: triples of an operation and two operands.  Where a
- * number does not fit, where something is divided by 0, and where a tensor or an int is none, the check
- * fails.
+ * The program is in postfix form over 64-bit integers: triples of an operation and two operands. The check
+ * fails on overflow, on a division by 0, and if a value is not a tensor or an int as expected.
  */
 #include "capture.h"
 
@@ -21,7 +20,7 @@ typedef enum {
     OP_MOD,
     OP_MAX,
     OP_MIN,
-    OP_AT_LEAST_0, /* the last one: what the rest is held against */
+    OP_AT_LEAST_0, /* the last step of a program: compares the result */
     OP_IS_0,
     OP_NOT_0,
     OP_COUNT
@@ -51,7 +50,7 @@ int guard_sizes_fit(PyObject *value) {
     return count > 0 && depth == 1;
 }
 
-/* Rounds to minus infinity, as Python does. */
+/* Rounds toward minus infinity, as Python does. */
 static int divide(int64_t a, int64_t b, int64_t *quotient, int64_t *remainder) {
     if (b == 0 || (a == INT64_MIN && b == -1)) return 0;
     *quotient = a / b;

@@ -1,4 +1,4 @@
-/* Guards in words: what is checked, and which check a call fails. */
+/* Texts of guards: what they check, and which check a call fails. */
 #include "capture.h"
 
 #include <string.h>
@@ -28,7 +28,7 @@ static PyObject *code_text(const char *what, PyObject *name, PyCodeObject *code)
     return text;
 }
 
-/* A class method by its function, a property by its getter. */
+/* A class method is described by its function, a property by its getter. */
 static PyObject *descriptor_text(PyObject *object, const char *part) {
     PyObject *function = PyObject_GetAttrString(object, part), *text = NULL;
     if (function == NULL) PyErr_Clear();
@@ -57,7 +57,7 @@ static PyObject *identity_text(PyObject *object) {
     return PyUnicode_FromFormat("the %s at %p", Py_TYPE(object)->tp_name, object);
 }
 
-/* How the program's text reaches a child; `name` is the kind's own. */
+/* The expression of a child in terms of the program; `name` is that of the kind. */
 PyObject *guard_child_path(PyObject *parent, StepKind kind, PyObject *key, const char *name) {
     switch (kind) {
     case STEP_CLASS_ATTR:
@@ -81,7 +81,7 @@ PyObject *guard_child_path(PyObject *parent, StepKind kind, PyObject *key, const
         int of_dict = end && PyUnicode_Check(key) && PyUnicode_CompareWithASCIIString(end, suffix) == 0;
         Py_XDECREF(end);
         if (PyErr_Occurred()) return NULL;
-        /* What a key that is an object says of itself may be long, or code of the program. */
+        /* The repr of a key that is an object may be long, or run code of the program. */
         if (!of_dict && !constant_supported(key)) return PyUnicode_FromFormat("%U[...]", parent);
         if (!of_dict) return PyUnicode_FromFormat("%U[%R]", parent, key);
         PyObject *base = PyUnicode_Substring(parent, 0, length - tail);
@@ -131,7 +131,7 @@ static PyObject *overlap_text(Guards *guards, const Step *step) {
     return text;
 }
 
-/* Which two tensors share memory, or which two objects are one. */
+/* Names the two tensors that share memory, or the two paths that lead to one object. */
 static PyObject *overlap_found(Guards *guards, const Step *step, PyObject **values) {
     for (Py_ssize_t i = 0; i < step->number; i++) {
         uintptr_t low, high, other_low, other_high;
@@ -150,7 +150,7 @@ static PyObject *overlap_found(Guards *guards, const Step *step, PyObject **valu
     return overlap_text(guards, step);
 }
 
-/* What the step demands, after the path: "is None". */
+/* What the step requires, as text after the path: "is None". */
 static PyObject *demand(Guards *guards, const Step *step) {
     PyObject *inner = NULL, *text;
     const char *format;
@@ -224,7 +224,7 @@ static PyObject *demand(Guards *guards, const Step *step) {
     return text;
 }
 
-/* The path of an object whose dictionary `path` is, else NULL without an exception; new reference. */
+/* The path of the object whose dictionary is at `path`, else NULL without an exception; new reference. */
 static PyObject *owner_path(PyObject *path) {
     static const char suffix[] = ".__dict__";
     Py_ssize_t length = PyUnicode_GET_LENGTH(path), tail = (Py_ssize_t)sizeof suffix - 1;
@@ -360,7 +360,7 @@ PyObject *guards_explain(Guards *guards, const Call *call) {
     return text;
 }
 
-/* Binds as a call would where `kwargs` is given; otherwise `args` are the bound slots themselves. */
+/* Binds the arguments as a call does if `kwargs` is given; otherwise `args` are the bound slots. */
 PyObject *guards_explain_failure(Guards *guards, PyObject *args) {
     PyObject *positional, *kwargs, *function, *text = NULL;
     if (!PyArg_ParseTuple(args, "O!OO!", &PyTuple_Type, &positional, &kwargs, &PyFunction_Type, &function))

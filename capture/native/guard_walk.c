@@ -1,6 +1,6 @@
-/* Walking the guard program: the part that every call pays for.
+/* Walks the guard program: this runs on every call.
  *
- * No step runs Python code, lets go of the GIL or leaves an exception behind: a load that fails is a failed
+ * No step runs Python code, releases the GIL or leaves an exception set: a load that fails is a failed
  * guard.
  */
 #include "capture.h"
@@ -52,7 +52,7 @@ static PyObject *load_item(PyObject *object, Py_ssize_t index) {
     return PyTuple_Check(object) ? PyTuple_GET_ITEM(object, index) : PyList_GET_ITEM(object, index);
 }
 
-/* The key of a dictionary, borrowed; NULL where it is a tensor that is gone. */
+/* The key of a dictionary, borrowed; NULL if it is a tensor that was freed. */
 static inline PyObject *guard_key(const Step *step) {
     PyObject *key = step->weak ? weakref_object(step->object) : step->object;
     return step->weak && key == Py_None ? NULL : key;
@@ -82,7 +82,7 @@ static PyObject *function_part(StepKind kind, PyObject *object) {
     }
 }
 
-/* What a builtin iterator goes over and where it stands, as its `__reduce__` says; a new reference. */
+/* The object and the position of a builtin iterator, from its `__reduce__`; a new reference. */
 static PyObject *iterator_state(PyObject *iterator) {
     static PyTypeObject *const types[] = {&PyListIter_Type,     &PyListRevIter_Type, &PyTupleIter_Type,
                                           &PyRangeIter_Type,    &PyDictIterKey_Type, &PyDictIterValue_Type,
@@ -143,8 +143,8 @@ static PyObject *load(const Step *step, const Call *call, PyObject **values) {
     }
 }
 
-/* The pinned object is `object`.  A weak reference whose object died holds None, which itself is never held
- * weakly. */
+/* Whether the pinned object is `object`. A weak reference whose object died holds None, which itself is
+ * never held weakly. */
 static inline int pinned(const Step *step, PyObject *object) {
     if (!step->weak) return step->object == object;
     return weakref_object(step->object) == object && object != Py_None;
@@ -162,7 +162,7 @@ static int key_is(PyObject *key, PyObject *expected) {
     return key == expected || (constant_supported(expected) && constant_equal(key, expected));
 }
 
-/* A set holds these, and iterates over them in this order. */
+/* Whether a set has exactly these members, and iterates over them in this order. */
 static int members_are(const Step *step, PyObject *set) {
     if (!PyAnySet_CheckExact(set) || PySet_GET_SIZE(set) != PyTuple_GET_SIZE(step->object)) return 0;
     PyObject *members = PySequence_List(set);
@@ -174,7 +174,7 @@ static int members_are(const Step *step, PyObject *set) {
     return same;
 }
 
-/* An OrderedDict keeps its own order, which dict's iteration does not follow. */
+/* An OrderedDict keeps its own order, which the iteration of dict does not use. */
 static int ordered_keys_are(PyObject *dict, PyObject *expected) {
     int is_plain = Py_TYPE(dict)->tp_iter == PyODict_Type.tp_iter; /* iterating runs no Python */
     PyObject *keys = is_plain ? PySequence_List(dict) : NULL;
@@ -203,7 +203,7 @@ int guard_extent(const Step *step, PyObject *object, uintptr_t *low, uintptr_t *
     return 1;
 }
 
-/* Sorts the nodes by address, starting from the order of the last call, which memory rarely leaves. */
+/* Sorts the nodes by address, starting from the order of the last call, which rarely changes. */
 static int no_overlap(const Step *step, PyObject **values) {
     enum { ON_STACK = 64 };
     struct Extent {
@@ -275,7 +275,7 @@ static inline int check(const Step *step, PyObject **values) {
     case CHECK_RETURNS:
         return guard_returns(object, step->object);
     case CHECK_SUBCLASS:
-        return 1; /* see subclasses_hold */
+        return 1; /* checked before the loads: see guard_subclass_holds */
     case CHECK_SAME:
         return object == values[step->parent];
     case CHECK_DIFFERENT:
@@ -287,7 +287,7 @@ static inline int check(const Step *step, PyObject **values) {
     }
 }
 
-/* Whether the step passes; a load leaves what it found in `values`. */
+/* Whether the step passes; a load stores its object in `values`. */
 static inline int run_step(const Step *step, const Call *call, PyObject **values) {
     if (step->kind > STEP_LAST_LOAD) return check(step, values);
     PyObject *value = load(step, call, values);
@@ -315,7 +315,7 @@ void guards_release(Guards *guards, PyObject **values) {
 
 /* --- the short walk --- */
 
-/* Of what a section was read from; 0 if that cannot be told. */
+/* The version of the object that a section reads; 0 if it has none. */
 static inline uint64_t version_of(PyObject *object) {
     if (PyDict_Check(object)) return dict_version(object);
     return PyType_Check(object) ? type_version((PyTypeObject *)object) : 0;
@@ -326,7 +326,7 @@ static int run_section(Guards *guards, Move *move, PyObject *of, const Call *cal
     move->version = 0;
     for (int32_t i = 0; i < move->count; i++)
         if (!run_step(&guards->steps[numbers[i]], call, guards->sections->values)) return 0;
-    /* Looking an attribute up gives a class a version.  No step lets anything else run meanwhile. */
+    /* Looking up an attribute gives a class a version. No step lets other code run meanwhile. */
     move->version = of ? version_of(of) : 1;
     return 1;
 }
@@ -367,7 +367,7 @@ static int short_walk(Guards *guards, const Call *call) {
     return 1;
 }
 
-/* For a walk inside a walk, which a finalizer may start: it leaves `sections` alone. */
+/* For a walk inside a walk, which a finalizer may start: it does not use `sections`. */
 static int pass_apart(Guards *guards, const Call *call, PyObject **slots) {
     PyObject **values = PyMem_Calloc(guards_node_count(guards) + 1, sizeof *values);
     if (values == NULL) return 0;

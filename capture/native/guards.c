@@ -1,7 +1,8 @@
 /* Guards: the type, and how its program is built.
  *
- * A program is a list of steps in the order of creation: a load gives a node its object, a check looks at a
- * node.  Walking is in guard_walk.c (its short cuts in guard_sections.c), words are in guard_text.c.
+ * A program is a list of steps in the order of creation: a load sets the object of a node, a check tests a
+ * node. guard_walk.c walks the steps (its fast paths are in guard_sections.c); guard_text.c describes
+ * them.
  */
 #include "capture.h"
 
@@ -76,8 +77,8 @@ static int append_index(Py_ssize_t **items, Py_ssize_t *count, Py_ssize_t *room,
     return 0;
 }
 
-/* A zeroed step, borrowed from the program; it counts at once, so that it is freed with the guards whatever
- * follows. */
+/* A zeroed step, borrowed from the program. It is counted at once, so that it is freed with the guards
+ * after any error. */
 static Step *step_new(Guards *self, StepKind kind, Py_ssize_t node) {
     sections_free(self->sections);
     self->sections = NULL;
@@ -89,8 +90,8 @@ static Step *step_new(Guards *self, StepKind kind, Py_ssize_t node) {
     return step;
 }
 
-/* Adds a load for a new node called `path` (stolen, may be NULL after a failure); the step, or NULL with an
- * exception set. */
+/* Adds a load for a new node called `path` (stolen, may be NULL after a failure); returns the step, or
+ * NULL with an exception set. */
 static Step *load_new(Guards *self, StepKind kind, PyObject *path) {
     if (path == NULL) return NULL;
     Py_ssize_t node = guards_node_count(self);
@@ -114,7 +115,7 @@ static PyObject *Guards_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     if (guard_no_attributes == NULL && (guard_no_attributes = PyDict_New()) == NULL) return NULL;
     Guards *self = (Guards *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
-    /* Not the code itself, which may have these guards among its entries. */
+    /* Not the code itself, because its entries may have these guards. */
     self->names = Py_NewRef(((PyCodeObject *)code)->co_localsplusnames);
     self->function_name = Py_NewRef(((PyCodeObject *)code)->co_qualname);
     self->free_count = ((PyCodeObject *)code)->co_nfreevars;
@@ -206,14 +207,14 @@ static PyObject *Guards_object(Guards *self, PyObject *object) {
 
 /* --- children --- */
 
-/* A name, or a name and the class behind which it is looked for. */
+/* A name, or a name and the class after which the look-up starts. */
 static int is_class_key(PyObject *key) {
     if (PyUnicode_CheckExact(key)) return 1;
     return PyTuple_CheckExact(key) && PyTuple_GET_SIZE(key) == 2 &&
            PyUnicode_CheckExact(PyTuple_GET_ITEM(key, 0)) && PyType_Check(PyTuple_GET_ITEM(key, 1));
 }
 
-/* A tensor that is a key, as in an optimizer's state, is held weakly: whoever asks for it has it. */
+/* A tensor that is a key, as in an optimizer's state, is held weakly: the caller who looks it up has it. */
 static int set_key(Step *step, PyObject *key) {
     step->weak = PyObject_TypeCheck(key, torch_header.tensor_type);
     step->object = step->weak ? PyWeakref_NewRef(key, NULL) : Py_NewRef(key);
@@ -260,7 +261,7 @@ static PyObject *Guards_child(Guards *self, PyObject *const *args, Py_ssize_t na
 
 /* --- checks --- */
 
-/* Pins `object` for an identity check: weakly where its type allows, so that guards keep nothing alive. */
+/* Pins `object` for an identity check: weakly if its type allows it, so that guards keep nothing alive. */
 static int pin(Step *step, PyObject *object) {
     step->object = PyWeakref_NewRef(object, NULL);
     step->weak = step->object != NULL;
@@ -373,7 +374,7 @@ static PyObject *Guards_check(Guards *self, PyObject *const *args, Py_ssize_t na
     return NULL;
 }
 
-/* A check of many nodes: no two of them lie at one place. */
+/* A check of many nodes: no two of them are at the same place in memory. */
 static PyObject *check_of_many(Guards *self, StepKind kind, PyObject *nodes) {
     PyObject *list = PySequence_Fast(nodes, "expected a sequence of nodes");
     if (list == NULL) return NULL;
@@ -446,7 +447,7 @@ static PyObject *Guards_passes(Guards *self, PyObject *const *args, Py_ssize_t n
     return PyBool_FromLong(passed);
 }
 
-/* A tensor that must not be written to was: no call will ever be accepted again. */
+/* Whether a tensor that must not be written to was written to: then no call is accepted any more. */
 static PyObject *Guards_is_stale(Guards *self, PyObject *Py_UNUSED(ignored)) {
     for (Py_ssize_t i = 0; i < self->step_count; i++) {
         const Step *step = &self->steps[i];

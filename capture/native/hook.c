@@ -1,10 +1,10 @@
-/* The frame hook (PEP 523): compiled code for functions that a jitted function calls and that it did not
- * inline.
+/* The frame hook (PEP 523): compiled code for functions that a jitted function calls but does not inline.
  *
- * While a user has the hook entered, each fresh frame of an ordinary function is looked up: the entries of
- * its code object are tried, then the frame callback is asked for one.  A code entry swaps the code of the
- * frame in place, a direct entry ends the frame with the plan's result, anything else runs as it is.
- * Generators and code that is not a function's are never touched.  Another tool's hook is called on.
+ * While a user has entered the hook, each fresh frame of an ordinary function is looked up: first the
+ * entries of its code object are tried, then the frame callback is asked for one. A code entry swaps the
+ * code of the frame in place, a direct entry ends the frame with the plan's result, and any other frame
+ * runs unchanged. Generators and code that belongs to no function are never changed. If another tool has a
+ * hook, it is called, too.
  */
 #include "frame.h"
 
@@ -14,21 +14,21 @@
 typedef struct {
     PyObject *entries; /* tuple, oldest first; may be NULL */
     int closed;        /* the callback is not asked any more */
-    int quiet;         /* what its frames call runs plainly, too */
+    int quiet;         /* functions that its frames call run as plain Python, too */
 } CodeState;
 
 static struct {
     Py_ssize_t index;          /* of CodeState among a code object's extra data */
     PyObject *callback;        /* NULL: none */
-    _PyFrameEvalFunction next; /* who evaluated frames before */
+    _PyFrameEvalFunction next; /* the evaluation function before ours */
     int left_behind;           /* another tool's hook calls ours */
     int users;                 /* over all threads */
     int complained;
 } hook = {.index = -1};
 
 static __thread int entered;         /* users in this thread */
-static __thread int hook_off;        /* frames of this thread are passed on, e.g. while compiling */
-static __thread int depth;           /* of the frames that were passed on */
+static __thread int hook_off;        /* frames of this thread run unchanged, e.g. during compilation */
+static __thread int depth;           /* of the frames that run unchanged */
 static __thread int asks_nothing;    /* the callback is not asked for entries */
 static __thread PyObject *pass_next; /* borrowed, only compared */
 static __thread PyObject *owner;     /* the jitted function whose Python runs; borrowed from its caller */
@@ -49,7 +49,7 @@ static CodeState *code_state(PyObject *code) {
     return extra;
 }
 
-/* The state of the code, made if there is none; NULL with an exception set. */
+/* The state of the code, created if there is none; NULL with an exception set. */
 static CodeState *code_state_make(PyObject *code) {
     CodeState *state = code_state(code);
     if (state) return state;
@@ -71,8 +71,8 @@ void hook_leave_code_alone(PyCodeObject *code) {
         PyErr_Clear();
 }
 
-/* Code entries keep just the new code here: a function would hold the globals and cells of the call it was
- * made for. */
+/* Code entries keep only the new code here: a function would hold the globals and cells of the call that
+ * it was made for. */
 static int code_add_entry(PyObject *code, Entry *entry) {
     CodeState *state = code_state_make(code);
     if (state == NULL) return -1;
@@ -88,12 +88,13 @@ static int code_add_entry(PyObject *code, Entry *entry) {
     return 0;
 }
 
-/* Asks the callback for an entry: new reference, NULL if the frame is left alone.  Errors are printed once.
+/* Asks the callback for an entry: new reference, NULL if the frame runs unchanged. Errors are printed
+ * once.
  */
 static Entry *ask_callback(PyObject *code, const Call *call) {
     PyObject *callback = Py_NewRef(hook.callback), *slots = PyTuple_New(call->slot_count), *answer = NULL;
     int was_off = hook_off;
-    hook_off = 1; /* the compiler's own frames are none of its business */
+    hook_off = 1; /* the compiler's own frames run unchanged */
     if (slots) {
         for (Py_ssize_t i = 0; i < call->slot_count; i++)
             PyTuple_SET_ITEM(slots, i, Py_XNewRef(call->slots[i]));
@@ -124,8 +125,7 @@ static Entry *ask_callback(PyObject *code, const Call *call) {
     return NULL;
 }
 
-/* Whether `code` can take the place of `old` in a frame: same arguments in the same slots, same free
- * variables. */
+/* Whether `code` can replace `old` in a frame: same arguments in the same slots, same free variables. */
 static int same_frame_layout(const PyCodeObject *old, const PyCodeObject *code) {
     const int kinds = CO_VARARGS | CO_VARKEYWORDS | CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
     return old->co_argcount == code->co_argcount && old->co_kwonlyargcount == code->co_kwonlyargcount &&
@@ -134,8 +134,8 @@ static int same_frame_layout(const PyCodeObject *old, const PyCodeObject *code) 
 
 typedef enum { FRAME_LEFT, FRAME_QUIET, FRAME_DONE } Taken;
 
-/* DONE: *result is the frame's result, and the frame is gone.  LEFT: evaluate the frame, whose code may have
- * been swapped.  QUIET: evaluate it, and leave what it calls alone, too. */
+/* DONE: *result is the frame's result, and the frame is freed. LEFT: evaluate the frame; its code may have
+ * been swapped. QUIET: evaluate it, and run the functions that it calls unchanged, too. */
 static Taken take_frame(PyThreadState *thread, _PyInterpreterFrame *frame, PyCodeObject *code,
                         PyObject **result) {
     CodeState *state = code_state((PyObject *)code);
@@ -174,9 +174,9 @@ done:
     return FRAME_DONE;
 }
 
-/* Evaluates the frame without looking at it.  With a hook every Python call takes some of the C stack, so
-   that a deep recursion would overflow it: below the deepest frame the hook is taken off, and calls go on
-   without the C stack. */
+/* Evaluates the frame without looking it up. With a hook every Python call takes some of the C stack, so a
+ * deep recursion would overflow it. Beyond DEEPEST frames the hook is removed, and further calls do not
+ * use the C stack. */
 static PyObject *pass(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing) {
     enum { UNITS_OF_A_CALL = 2, DEEPEST = 4000 };
     int deepest = depth == DEEPEST;
@@ -216,7 +216,7 @@ static PyObject *evaluate(PyThreadState *thread, _PyInterpreterFrame *frame, int
 static void install(void) {
     PyInterpreterState *interpreter = PyInterpreterState_Get();
     _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interpreter);
-    /* A tool that came after us still calls us, and calling it would go round in circles. */
+    /* If a tool set its hook after ours, it still calls ours, and calling it would loop forever. */
     if (current == evaluate || (hook.left_behind && current != _PyEval_EvalFrameDefault)) return;
     hook.left_behind = 0;
     hook.next = current;
@@ -228,7 +228,7 @@ static void uninstall(void) {
     if (_PyInterpreterState_GetEvalFrameFunc(interpreter) == evaluate)
         _PyInterpreterState_SetEvalFrameFunc(interpreter, hook.next);
     else
-        hook.left_behind = 1; /* below another tool: from there we pass everything on */
+        hook.left_behind = 1; /* another tool's hook calls ours, which now passes everything on */
 }
 
 void hook_enter(void) {

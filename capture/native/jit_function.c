@@ -1,8 +1,8 @@
-/* JitFunction: the callable that stands for a jitted function.
+/* JitFunction: the callable that replaces a jitted function.
  *
- * A call binds its arguments, tries the entries from the last to the first, and asks `on_miss` for another
- * one when no guards pass.  Everything else (attributes, binding as a method, pickling) makes it look like
- * the function it wraps.
+ * A call binds its arguments, tries the entries from the last to the first, and calls `on_miss` for
+ * another entry if no guards pass. Everything else (attributes, binding as a method, pickling) makes it
+ * look like the function that it wraps.
  */
 #include "capture.h"
 
@@ -10,22 +10,22 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyFunctionObject *function;
-    PyObject *code; /* the function's code when it was jitted; with other code it is called as it is */
+    PyObject *code; /* the function's code when it was jitted; with other code, calls run plain Python */
     PyObject *on_miss;
     PyObject *entries; /* tuple, oldest first; replaced as a whole, so that a running call keeps its own */
     Py_ssize_t simple; /* number of arguments if all are positional, else -1 */
-    char takes_state;  /* called with one list, whose items are the slots; the code that runs empties it */
+    char takes_state;  /* called with one list, whose items are the slots; the code empties the list */
     char enabled, look_inside;
-    char is_call;        /* it is the `__call__` of its first argument's class, while that says so */
+    char is_call;        /* it is the `__call__` of its first argument's class, as long as the class has it */
     PyObject *called_by; /* the code whose first argument owns this function, or NULL */
     PyObject *dict;
     PyObject *weakrefs;
 } JitFunction;
 
-/* Raised by a graph that has changed nothing yet: the call starts anew as the function was written. */
+/* Raised by a graph that has changed nothing yet: the call bails out to the original function. */
 PyObject *RunPlainly;
 
-/* Set while jitted calls of this thread run plainly. */
+/* Set while jitted calls of this thread run as plain Python. */
 static __thread int suspended;
 
 PyObject *calls_suspend(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
@@ -49,7 +49,7 @@ int calls_set_suspended(int yes) {
     return previous;
 }
 
-/* Asks for an entry and tries it.  The entry (or NULL) is left in *entry, owned. */
+/* Asks for an entry and tries it. The entry (or NULL) is stored in *entry, owned. */
 static Tried miss(JitFunction *self, const Call *call, Entry **entry, PyObject **result) {
     PyObject *slots = PyTuple_New(call->slot_count);
     if (slots == NULL) return TRIED_DONE;
@@ -72,20 +72,20 @@ static Tried miss(JitFunction *self, const Call *call, Entry **entry, PyObject *
     *entry = (Entry *)answer;
     Tried tried = entry_try(*entry, call, result);
     if (tried != TRIED_MISS) return tried;
-    /* Guards that refuse the very call they were made for would be built anew at every call. */
+    /* Guards that refuse the call they were made for would be rebuilt at every call. */
     PyObject *text = guards_explain(entry[0]->guards, call);
     int failed = text == NULL || PyErr_WarnFormat(PyExc_RuntimeWarning, 1,
                                                   "the guards of a new entry of %U refuse its own call: %S",
                                                   self->function->func_qualname, text) < 0;
     Py_XDECREF(text);
-    if (failed && PyErr_ExceptionMatches(PyExc_RuntimeWarning)) { /* where warnings are errors */
+    if (failed && PyErr_ExceptionMatches(PyExc_RuntimeWarning)) { /* if warnings are errors */
         PyErr_WriteUnraisable((PyObject *)self);
         failed = 0;
     }
     return failed ? TRIED_DONE : TRIED_PLAIN;
 }
 
-/* The function as written, called for another owner than it is bound to. */
+/* Calls the original function for another owner than the one that it is bound to. */
 static PyObject *call_for(JitFunction *self, PyObject *owner, PyObject *const *args, size_t nargsf,
                           PyObject *names) {
     Py_ssize_t count = PyVectorcall_NARGS(nargsf) + (names ? PyTuple_GET_SIZE(names) : 0);
@@ -100,7 +100,7 @@ static PyObject *call_for(JitFunction *self, PyObject *owner, PyObject *const *a
     return result;
 }
 
-/* Whether the class of an object still has this function as its `__call__`. */
+/* Whether the class of `object` still has this function as its `__call__`. */
 static int is_called_by(JitFunction *self, PyObject *object) {
     PyObject *found = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__call__");
     if (found == NULL) PyErr_Clear(); /* the call raises its own error */
@@ -108,7 +108,7 @@ static int is_called_by(JitFunction *self, PyObject *object) {
     return found == (PyObject *)self->function;
 }
 
-/* The code that an entry has rewritten, with what the function's parameters are now where nothing is given.
+/* Gives an entry's rewritten function the current default values of the original function.
  */
 static int take_defaults(PyObject *target, PyFunctionObject *function) {
     PyFunctionObject *own = (PyFunctionObject *)target;
@@ -165,17 +165,17 @@ static PyObject *JitFunction_vectorcall(JitFunction *self, PyObject *const *args
         entries = (PyObject *)entry;
     }
     bound_release(&bound);
-    /* An entry that the hook took over has code alone. */
+    /* An entry that the hook took over has only code, no function. */
     if (tried == TRIED_CODE && !PyFunction_Check(entry->target)) tried = TRIED_PLAIN;
     if (tried == TRIED_CODE)
         target = entry->target;
     else if (tried == TRIED_PLAIN)
         target = (PyObject *)function;
     if (target) {
-        /* Rewritten code calls what could not be inlined: these frames are the hook's. */
+        /* Rewritten code calls functions that could not be inlined: the hook handles their frames. */
         int hooked = (tried == TRIED_CODE || self->look_inside) && hook_has_callback();
         Py_INCREF(target);
-        /* A case that is not worth an entry is none to its callees. */
+        /* If the case is not worth an entry, its callees get no entries for it either. */
         int asked_nothing = hook_ask_nothing(tried == TRIED_PLAIN && entry && entry->varies);
         PyObject *previous = hooked ? hook_begin((PyObject *)self) : NULL;
         if (tried == TRIED_PLAIN) hook_pass_next(self->code);
@@ -272,7 +272,8 @@ static void JitFunction_dealloc(JitFunction *self) {
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-/* What is not found here (__code__, __defaults__, __annotations__, ...) is the function's. */
+/* Attributes that are not found here (__code__, __defaults__, __annotations__, ...) are those of the
+ * function. */
 static PyObject *JitFunction_getattro(JitFunction *self, PyObject *name) {
     PyObject *found = _PyObject_GenericGetAttrWithDict((PyObject *)self, name, NULL, 1);
     if (found || PyErr_Occurred()) return found;
@@ -294,7 +295,7 @@ static PyObject *JitFunction_add(JitFunction *self, PyObject *entry) {
     Py_ssize_t count = PyTuple_GET_SIZE(self->entries);
     PyObject *longer = PyTuple_New(count + 1);
     if (longer == NULL) return NULL;
-    /* Those for one shape are faster where they serve: they are tried before those whose sizes vary. */
+    /* An entry for one shape is faster for that shape, so it is tried before entries with dynamic sizes. */
     Py_ssize_t place = ((Entry *)entry)->varies ? 0 : count;
     for (Py_ssize_t i = 0; i < count; i++)
         PyTuple_SET_ITEM(longer, i < place ? i : i + 1, Py_NewRef(PyTuple_GET_ITEM(self->entries, i)));

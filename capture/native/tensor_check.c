@@ -1,8 +1,7 @@
 /* The check of one tensor: exact type, dispatch keys, dtype, device, sizes, strides, requires_grad.
  *
- * With known offsets this is a handful of compares on the header (see torch_header.c).  Without, a tuple of
- * attributes is compared.  Where the tensor starts in its storage is not part of the check: kernels are given
- * its address.
+ * With known offsets this is a few comparisons of the header (see torch_header.c). Without them, a tuple
+ * of attributes is compared. The storage offset is not part of the check, because kernels take addresses.
  */
 #include "capture.h"
 
@@ -17,8 +16,8 @@ struct TensorSpec {
     int32_t dtype_device;
     int32_t requires_grad;
     int64_t ndim;
-    PyObject *text;       /* what the tensor was, in words */
-    PyObject *attributes; /* the tuple that is compared when there are no offsets, else NULL */
+    PyObject *text;       /* the description of the tensor */
+    PyObject *attributes; /* the tuple to compare if there are no offsets, else NULL */
     int64_t *strides;     /* inside `sizes` */
     int64_t *order; /* inside `sizes`: dimensions from the innermost on, or NULL if strides are compared */
     int varies;     /* whether a size or stride may be ANY */
@@ -51,12 +50,12 @@ static inline const char *autograd_meta_of(PyObject *tensor) {
     return (const char *)(uintptr_t)word(impl_of(tensor) + torch_header.autograd_meta);
 }
 
-/* 1, 0, or -1 if it cannot be told. */
+/* 1, 0, or -1 if the attribute cannot be read. */
 static int ask(const TensorFlag *flag, PyObject *tensor) {
     PyObject *found =
         flag->get ? flag->get(tensor, flag->closure) : PyObject_GetAttrString(tensor, flag->name);
     if (found == NULL) PyErr_Clear();
-    Py_XDECREF(found); /* a bool, which never dies */
+    Py_XDECREF(found); /* a bool, which is never freed */
     return found == Py_True ? 1 : found == Py_False ? 0 : -1;
 }
 
@@ -122,7 +121,7 @@ static PyObject *extend(PyObject *text, const char *label, PyObject *tensor, con
     return longer;
 }
 
-/* Type, dtype and shape, and what is unusual: strides, device, requires_grad. */
+/* Type, dtype and shape; strides, device and requires_grad if they are unusual. */
 static PyObject *describe(PyObject *tensor) {
     PyObject *dtype = attribute_text(tensor, "dtype", 0), *shape = attribute_text(tensor, "shape", 0),
              *text = NULL;
@@ -141,7 +140,8 @@ static PyObject *describe(PyObject *tensor) {
     return text;
 }
 
-/* What may differ: None in `sizes`, and None in `strides` or, in its place, a list of dimensions. */
+/* Sets which numbers may differ: None in `sizes`, and None in `strides`. `strides` may also be a list: the
+ * order of dimensions. */
 static int spec_set_pattern(TensorSpec *spec, PyObject *sizes, PyObject *strides) {
     int is_order = PyList_CheckExact(strides);
     if (!torch_header.raw || PyTuple_GET_SIZE(sizes) != spec->ndim ||
@@ -259,15 +259,15 @@ int tensor_matches(const TensorSpec *spec, PyObject *object) {
     return requires_grad_of(object) == spec->requires_grad;
 }
 
-/* A leaf that says so itself.  A view that was made with gradient mode off says what its base does, and calls
- * itself a leaf. */
+/* Whether the tensor is a leaf that requires gradients by its own flag. A view that was made with gradient
+ * mode off has the flag of its base, and says that it is a leaf. */
 int tensor_accumulates(PyObject *object) {
     if (!PyObject_TypeCheck(object, torch_header.tensor_type)) return 0;
     if (torch_header.raw && torch_header.requires_grad >= 0) {
         const char *meta = autograd_meta_of(object);
         if (meta == NULL || meta[torch_header.requires_grad] != 1) return 0;
     } else if (requires_grad_of(object) != 1 || is_true(object, "_is_view", 1)) {
-        return 0; /* not of any view, as which of both it is cannot be told */
+        return 0; /* no view, because the two cases cannot be told apart */
     }
     return ask(&torch_header.is_leaf_flag, object) == 1;
 }
@@ -293,8 +293,8 @@ int tensor_size(PyObject *object, int what, int64_t dimension, int64_t *value) {
     return 1;
 }
 
-/* A layout for Python: the dtype and the device, how many dimensions, sizes and strides, ANY for those that
- * vary. */
+/* A layout for Python: dtype and device, number of dimensions, sizes and strides; ANY for those that may
+ * differ. */
 enum { KIND, DIMENSIONS, SIZES };
 
 PyObject *tensor_layout(PyObject *module, PyObject *args) {
@@ -334,7 +334,7 @@ static int lies(const int64_t *layout, PyObject *tensor) {
     return 1;
 }
 
-/* Two words for each: in which storage it lies, and where there. */
+/* Two words per tensor: its storage, and its storage offset. */
 PyObject *tensors_where(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
     if (nargs != 2 || !(PyList_Check(args[0]) || PyTuple_Check(args[0])) || !PyTuple_Check(args[1])) {
         PyErr_SetString(PyExc_TypeError, "tensors_where takes a list or tuple, and a tuple of places");
@@ -373,7 +373,7 @@ PyObject *tensors_lie(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     Py_RETURN_TRUE;
 }
 
-/* -1 where `object` is not a tensor or does not tell. */
+/* Returns -1 if `object` is not a tensor or has no readable offset. */
 static int64_t offset_of(PyObject *object) {
     if (!PyObject_TypeCheck(object, torch_header.tensor_type)) return -1;
     if (torch_header.raw) return word(impl_of(object) + torch_header.storage_offset);
@@ -413,8 +413,8 @@ PyObject *tensor_text(const TensorSpec *spec, PyObject *object) {
     return text;
 }
 
-/* The whole storage, asked through Python's objects: more than the tensor spans, so this can only refuse
- * more. */
+/* The whole storage, read through Python's objects. It is larger than the tensor's range, so it can only
+ * refuse more calls. */
 static int storage_extent(PyObject *tensor, uintptr_t *low, uintptr_t *high) {
     PyObject *storage = PyObject_CallMethod(tensor, "untyped_storage", NULL);
     PyObject *start = storage ? PyObject_CallMethod(storage, "data_ptr", NULL) : NULL;

@@ -1,11 +1,10 @@
-/* Whether a tensor still is what it was: the same memory, and nothing written to it in a way that autograd
- * notices.
+/* Whether a tensor is unchanged: the same memory, and no write to it that autograd notices.
  *
- * PyTorch counts in-place operations in a counter that a tensor shares with its views and with what `detach`
- * gives.  A guard holds such an alias of the tensor, so that neither the counter nor the memory can be taken
- * by another one, and compares headers with it.  Where the counter lies is found by looking: of the words
- * that two aliases share and another tensor has otherwise, all but one are known; and of what that points to,
- * one word grows by one with each write.
+ * PyTorch counts in-place operations in a counter that a tensor shares with its views and with the results
+ * of `detach`. A guard holds such an alias of the tensor, so that no other tensor can reuse the counter or
+ * the memory, and compares headers with it. The offset of the counter is measured: two aliases share
+ * several words that another tensor has with other values, and all but one of these are known. In the
+ * memory that this word points to, one word grows by one with each write.
  */
 #include "capture.h"
 
@@ -13,8 +12,8 @@
 
 enum { OBJECT_IMPL = 16, COUNTER_SPAN = 24, WRITES = 3 };
 
-static int version_at = -1;   /* of the pointer to the counter in a tensor's header */
-static int version_count = 8; /* of the number in the counter */
+static int version_at = -1;   /* offset of the pointer to the counter in a tensor's header */
+static int version_count = 8; /* offset of the number in the counter */
 
 static const char *impl_of(PyObject *tensor) { return *(char **)((char *)tensor + OBJECT_IMPL); }
 
@@ -48,11 +47,11 @@ static int is_shared_pointer(int offset, const char *tensor, const char *alias, 
     return 1;
 }
 
-/* The one word that the aliases share and all others have otherwise, each a pointer; -1 if there is not
- * exactly one.  Several others: a word that nobody has set may look like that in one. */
+/* The one word that the aliases share and that differs in all others, each a pointer; -1 if there is not
+ * exactly one. Several others are needed, because an uninitialized word may look like that in one. */
 static int find_pointer(const char *tensor, const char *alias, PyObject *const *others) {
     int found = -1;
-    for (int offset = 8; offset < torch_header.sizes; offset += 8) { /* sizes are known to lie behind it */
+    for (int offset = 8; offset < torch_header.sizes; offset += 8) { /* the sizes are known to be after it */
         if (!is_shared_pointer(offset, tensor, alias, others)) continue;
         if (found >= 0) return -1;
         found = offset;
@@ -60,7 +59,7 @@ static int find_pointer(const char *tensor, const char *alias, PyObject *const *
     return found;
 }
 
-/* The number that counts writes to `tensor`; -1 if there is not exactly one. */
+/* The offset of the number that counts writes to `tensor`; -1 if there is not exactly one. */
 static int find_count(PyObject *tensor, const char *counter) {
     char before[COUNTER_SPAN];
     memcpy(before, counter, COUNTER_SPAN);
@@ -112,7 +111,7 @@ int tensor_unchanged(PyObject *alias, int64_t version, PyObject *object) {
 
 enum { WORDS = 3 };
 
-/* What tells one tensor's state from another's: which tensor it is, how often it was written to, and where.
+/* Three words that identify the state of a tensor: the object, the number of writes, and the storage.
  */
 static int written(PyObject *tensor, int64_t *words) {
     words[0] = (int64_t)(uintptr_t)tensor;

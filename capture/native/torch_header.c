@@ -1,10 +1,10 @@
-/* Where PyTorch keeps the facts of a tensor.
+/* Finds the offsets of a tensor's fields in PyTorch's structures.
  *
- * No header of PyTorch is used: sample tensors whose facts are known through Python are searched for these
- * values, and an offset counts only if every sample agrees.  If anything is not found, `raw` stays 0 and
- * tensors are read through their attributes instead.  The layout differs between PyTorch versions, so nothing
- * is assumed but that the object holds the pointer of its implementation, that the device follows the dtype,
- * and that up to five dimensions lie inline.
+ * No header of PyTorch is used. The structures of sample tensors are searched for values that are known
+ * through Python; an offset counts only if it fits all samples. If any field is not found, `raw` stays 0,
+ * and tensors are read through their attributes. The layout differs between PyTorch versions, so the code
+ * assumes only that the object holds the pointer of its implementation, that the device follows the dtype,
+ * and that up to five dimensions are stored inline.
  */
 #include "capture.h"
 
@@ -60,7 +60,7 @@ static int sample_make(Sample *sample, const char *dtype, int64_t code, const ch
     PyObject *shape = PyTuple_New(ndim), *strides = PyTuple_New(ndim), *kwargs = PyDict_New();
     PyObject *type = PyObject_GetAttrString(torch_header.torch, dtype);
     PyObject *make = PyObject_GetAttrString(torch_header.torch, "empty_strided"), *args = NULL;
-    int64_t stride = 2; /* odd strides, so that no other word of the header has the same bits */
+    int64_t stride = 2; /* odd multiples, so that no other word of the header has the same bits */
     for (int i = ndim - 1; i >= 0 && shape && strides; i--) {
         sample->sizes[i] = sizes[i];
         sample->strides[i] = stride;
@@ -92,15 +92,15 @@ static int sample_make(Sample *sample, const char *dtype, int64_t code, const ch
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* How many of the `most` bytes at `object`, a block of the C library's heap, belong to it: what lies behind
- * it changes meanwhile. */
+/* How many of the `most` bytes at `object`, a block of the C library's heap, belong to it: the bytes after
+ * it may change at any time. */
 static int own_span(const void *object, int most) {
     size_t size = malloc_usable_size((void *)object) & ~7ul;
     return size < (size_t)most ? (int)size : most;
 }
 
-/* Offset at which every sample's header has its own `bytes` bytes at `field` of the sample; -1 if none or
- * several. */
+/* The offset at which every sample's header has the `bytes` bytes of the sample's `field`; -1 if there is
+ * none or several. */
 static int find(const Sample *samples, int first, int last, size_t field, size_t bytes, int step) {
     int found = -1;
     int span = own_span(samples[first].impl, IMPL_SPAN);
@@ -115,7 +115,7 @@ static int find(const Sample *samples, int first, int last, size_t field, size_t
     return found;
 }
 
-/* The only byte among `span` that differs between the two snapshots, -1 if there is not exactly one. */
+/* The only byte of `span` that differs between the two snapshots; -1 if there is not exactly one. */
 static int only_change(const char *before, const char *after, int span) {
     int found = -1;
     for (int i = 8; i < span; i++) {
@@ -132,7 +132,8 @@ static int set_requires_grad(PyObject *tensor, PyObject *value) {
     return done ? 0 : -1;
 }
 
-/* Autograd data: the header word that stops being null, and the byte in there that follows the flag. */
+/* Autograd data: the header word that stops being null, and the byte in the data that changes with the
+ * flag. */
 static int find_autograd(PyObject *tensor, char *impl) {
     char before[IMPL_SPAN], meta_on[META_SPAN];
     int span = own_span(impl, IMPL_SPAN);
@@ -156,12 +157,12 @@ static int find_autograd(PyObject *tensor, char *impl) {
     return 0;
 }
 
-/* The word in the autograd data of a result that points to what the object for Python, of a node, holds. */
+/* Finds the word in the autograd data of a result that points to the node; the Python object of the node
+ * holds the same pointer. */
 static int find_history(PyObject *tensor) {
     torch_header.history = -1;
     if (set_requires_grad(tensor, Py_True) < 0) return -1;
-    PyObject *result =
-        PyObject_CallMethod(tensor, "neg", NULL); /* saves nothing, for which hooks would be called */
+    PyObject *result = PyObject_CallMethod(tensor, "neg", NULL); /* saves nothing, so no hooks are called */
     PyObject *node = result ? PyObject_GetAttrString(result, "grad_fn") : NULL;
     if (node != NULL && node != Py_None) { /* None with gradients off */
         const char *impl = *(char **)((char *)result + OBJECT_IMPL);
@@ -184,7 +185,7 @@ static int find_offsets(Sample *samples) {
     TorchHeader *header = &torch_header;
     for (int i = 0; i < SAMPLES; i++)
         if (*(char **)((char *)samples[i].tensor + OBJECT_IMPL) != samples[i].impl) return 0;
-    /* Samples 0..4 have 1 to 5 dimensions, which lie inline; sample 5 has 6. */
+    /* Samples 0..4 have 1 to 5 dimensions, which are stored inline; sample 5 has 6. */
     header->keys = find(samples, 0, SAMPLES, offsetof(Sample, keys), 8, 8);
     header->dtype = find(samples, 0, SAMPLES, offsetof(Sample, dtype), 2, 2);
     header->ndim = find(samples, 0, SAMPLES, offsetof(Sample, ndim), 8, 8);
@@ -200,8 +201,8 @@ static int find_offsets(Sample *samples) {
             return 0;
     const int64_t *far = *(int64_t **)(samples[5].impl + header->sizes);
     if (far == NULL || memcmp(far, samples[5].sizes, 48) || memcmp(far + 6, samples[5].strides, 48)) return 0;
-    /* Device type and index lie behind the dtype: equal among CPU samples, another on the meta device (sample
-     * 1). */
+    /* Device type and index follow the dtype: equal among CPU samples, different on the meta device
+     * (sample 1). */
     const char *cpu = samples[0].impl + header->dtype + 2, *meta = samples[1].impl + header->dtype + 2;
     if (cpu[0] != 0 || meta[0] == 0 || memcmp(cpu, samples[2].impl + header->dtype + 2, 2)) return 0;
     header->storage_data = -1;
@@ -215,7 +216,7 @@ static int find_offsets(Sample *samples) {
     return header->autograd_meta >= 0;
 }
 
-/* The storage offset is the one word that changes when a view starts elsewhere. */
+/* The storage offset is the one word that changes if a view starts at another element. */
 static int find_storage_offset(PyObject *tensor) {
     PyObject *view = PyObject_CallMethod(tensor, "narrow", "iii", 0, 2, 1);
     if (view == NULL) return -1;
@@ -262,7 +263,7 @@ static int calibrate(void) {
         if (result == 1) tensor_version_calibrate(samples[0].tensor, others);
     }
     for (int i = 0; i < SAMPLES; i++) Py_XDECREF(samples[i].tensor);
-    if (result < 0) { /* an API that this PyTorch lacks: attributes do as well */
+    if (result < 0) { /* an API that this PyTorch lacks: attributes work as well */
         PyErr_Clear();
         result = 0;
     }
@@ -294,7 +295,7 @@ int torch_header_ready(void) {
         Py_DECREF(torch);
         return -1;
     }
-    torch_header.tensor_type = (PyTypeObject *)type; /* kept for the life of the process, as is the module */
+    torch_header.tensor_type = (PyTypeObject *)type; /* kept until the process ends, like the module */
     torch_header.torch = torch;
     item_sizes();
     return calibrate();

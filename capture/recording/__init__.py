@@ -1,3 +1,3 @@
-"""The recorder: runs torch calls on Fakes and writes down the ATen ops they come to, as a functional graph.
+"""The recorder: runs torch calls on Fakes and records their ATen ops as a functional graph.
 
-In: calls of torch functions.  Out: a `CapturedGraph` (captured_graph.py)."""
+In: calls of torch functions. Out: a `CapturedGraph` (captured_graph.py)."""

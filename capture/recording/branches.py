@@ -1,12 +1,11 @@
-"""Parts of a program that run only if data says so, as steps of its graph.
+"""Parts of a program that run only if data decides so, as steps of its graph.
 
-    Part      what a function has recorded, cut out of the graph: a graph of its own, and the nodes outside that it reads
-    Choice    a call in the graph: runs one of two parts, as its first argument says
-    Loop      a call in the graph: runs a part again and again while another one gives true
+    Part      what a function has recorded, cut out of the graph: a graph of its own, and the outer nodes that it reads
+    Choice    a call in the graph: runs one of two parts, as its first argument decides
+    Loop      a call in the graph: repeats a part while another part returns true
 
-In a plan such a call is a library call, made by Python.  The parts are compiled as graphs are (`compile`); where they are not, their operations are
-made one by one.
-"""
+In a plan such a call is a library call, made by Python. The parts are compiled as graphs are (`compile`);
+otherwise their operations run one by one."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ _numbers = itertools.count()
 class Part:
     graph: torch.fx.Graph
     constants: torch.nn.Module
-    reads: list[torch.fx.Node]  # after those that the caller gives
+    reads: list[torch.fx.Node]  # after those that the caller passes
     n_ops: int
     run: Callable[..., Any] | None = None
 
@@ -50,7 +49,7 @@ class Part:
 
 
 class Call:
-    """Is called with tensors, and returns a tuple of such."""
+    """A callable that takes tensors and returns a tuple of tensors."""
 
     parts: tuple[Part, ...]
 

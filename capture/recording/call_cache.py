@@ -1,9 +1,9 @@
-"""Calls that were recorded before: the same call on tensors like those is written down again without being made.
+"""Call cache: replays the recorded ops of an equal call without dispatching.
 
-An optimizer or a model of equal layers makes the same calls hundreds of times, and most of the time of a capture goes into
-making them: PyTorch's dispatch, sizes, what is in place and what is a view.  What a call came to is kept as a Script, under all
-that it depended on; where the call did anything but add ops and write to its arguments, nothing is kept.
-"""
+An optimizer or a model of equal layers makes the same calls hundreds of times, and capture spends most of its
+time in them: in PyTorch's dispatch, in sizes, in in-place ops and views. The cache keeps the ops of a call as
+a `_Script`, under a key of everything that the call depends on. It keeps nothing for a call that does more
+than add ops and write to its arguments."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 PLAIN = frozenset({
     int, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, type(...),
 })  # fmt: skip
-# They ask for what the key says, and record nothing.
+# Queries whose answers depend only on the key; they record nothing.
 QUESTIONS = frozenset({
     torch.Tensor.dim, torch.Tensor.size, torch.Tensor.stride, torch.Tensor.numel, torch.Tensor.element_size, torch.Tensor.is_complex,
     torch.Tensor.is_floating_point, torch.Tensor.is_contiguous, torch.is_complex, torch.is_floating_point, torch.numel,
 })  # fmt: skip
-KEPT_META = {"val", "stack", "grad", "site"}  # of nodes that can be said again
+KEPT_META = {"val", "stack", "grad", "site"}  # of nodes that can be replayed
 
 
 class _Unfit(Exception):
-    """Something that the key does not say or a Script cannot repeat."""
+    """The call has something that the key does not cover or a script cannot replay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class _Given:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """The k-th op of the call; or the k-th tensor that it made."""
+    """The k-th op of the call, or the k-th tensor that it made."""
 
     k: int
 
@@ -56,7 +56,7 @@ class _Op:
     op: str
     target: Any
     name: str | None
-    grad: bool  # whether it says that autograd does not follow
+    grad: bool  # whether it is marked as not followed by autograd
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     val: Any
@@ -64,7 +64,8 @@ class _Op:
 
 @dataclass(frozen=True, slots=True)
 class _New:
-    """A tensor that the call made: its sizes, and its value in the end; `alias`: what it is of the `parent`-th."""
+    """A tensor that the call made: its layout and its node at the end. `alias`: how it is a view of the
+    `parent`-th tensor."""
 
     meta: torch.Tensor
     device: torch.device
@@ -78,13 +79,14 @@ class _New:
 class _Script:
     ops: tuple[_Op, ...]
     news: tuple[_New, ...]
-    writes: tuple[tuple[int, Any, int], ...]  # argument, its value, how often autograd counts it
+    # argument, its new value, how many writes autograd counts
+    writes: tuple[tuple[int, Any, int], ...]
     n_ops: int
     result: Any
 
 
 class _Arguments:
-    """The arguments of one call, and the key of all that it depends on."""
+    """The arguments of one call, and the key of everything that the call depends on."""
 
     def __init__(self, calls: Calls, fn: Any, args: Any, kwargs: Any) -> None:
         self.calls = calls
@@ -94,17 +96,17 @@ class _Arguments:
         if kwargs:
             tokens += [(k, self.token(v)) for k, v in kwargs.items()]
         self.key = (fn, *tokens, torch.is_grad_enabled())
-        # As they were before the call, which `watch` notes.
-        self.shares = False  # whether two tensors have their memory in common
-        self.versions: list[int] = []  # how often each tensor was written
+        # The state before the call; `watch` sets it.
+        self.shares = False  # whether two tensors share memory
+        self.versions: list[int] = []  # autograd's version counter of each tensor
 
     def watch(self) -> None:
-        """Note what the call, which is made now, may change."""
+        """Notes the state that the call may change; the call is dispatched after it."""
         self.shares = self.has_common_memory()
         self.versions = [a._version for a in self.given if type(a) is Fake]
 
     def has_common_memory(self) -> bool:
-        """Whether two of its tensors have their memory in common."""
+        """Whether two of the tensors share memory."""
         fakes = [a for a in self.given if type(a) is Fake]
         return len({id(a.memory) for a in fakes}) < len(fakes)
 
@@ -134,7 +136,7 @@ class _Arguments:
 
 
 class Calls:
-    """Of one recording."""
+    """The call cache of one recording."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -142,10 +144,11 @@ class Calls:
         self._described: dict[int, tuple[torch.Tensor, Hashable]] = {}
 
     def arguments(self, fn: Any, args: Any, kwargs: Any) -> _Arguments | None:
-        """None for a call that has to be made."""
+        """Returns the arguments with their key, or None for a call that the cache cannot handle."""
         if (
             self.recorder.inference
-            or self.recorder.shape_env.symbols  # sizes that vary: what is asked about them counts
+            # symbolic sizes: what the call asks about them matters
+            or self.recorder.shape_env.symbols
             or self.recorder.relies_on
             or "out" in kwargs
             or torch.get_default_dtype() is not self.recorder.default_dtype
@@ -162,7 +165,7 @@ class Calls:
         return found
 
     def described(self, fake: Fake) -> Hashable:
-        """A tensor of the recording, up to what it is called and what it holds."""
+        """Returns the key of a recorded tensor: its layout, without its name or value."""
         memory = fake.memory
         if memory is None or fake.version != memory.version or memory.inference:
             raise _Unfit
@@ -175,10 +178,10 @@ class Calls:
             found = self._described[id(meta)] = (meta, said)
         return (found[1], fake.device, fake.requires_grad, _is_whole(fake))
 
-    # --- saying again
+    # --- replay
 
     def again(self, given: _Arguments) -> tuple[Any] | None:
-        """The result of a call that was kept, now recorded."""
+        """Replays a recorded call and returns its result in a tuple; None if there is no script."""
         script = self._scripts.get(given.key)
         if script is None or (script.writes and given.has_common_memory()):
             return None
@@ -238,10 +241,10 @@ class Calls:
                 torch.autograd.graph.increment_version(target)
         return (value_of(script.result),)
 
-    # --- keeping
+    # --- recording scripts
 
     def keep(self, given: _Arguments, result: Any, before: tuple[Any, int, int, int]) -> None:
-        """What the call came to that was recorded since the snapshot `before`."""
+        """Stores what the call has recorded since the snapshot `before`."""
         if given.key in self._scripts:
             return
         try:
@@ -270,14 +273,14 @@ class Calls:
                 numbers[node] = k
         written = self._written(given, before)
         if written and given.shares:
-            raise _Unfit  # what then happens the key does not say
+            raise _Unfit  # the key does not cover the result of that
         earlier = {node: k for k, (node, _) in written.items()}
         if len(earlier) < len(written) or not (nodes or given.key[0] in QUESTIONS):
             raise _Unfit
         for k, a in enumerate(fakes):
             if type(a) is Fake and k not in written:
                 if a.node in earlier:
-                    raise _Unfit  # of which it is the value is not known
+                    raise _Unfit  # it is unclear whose value the node is
                 earlier[a.node] = k
         used: set[int] = set()
 
@@ -330,10 +333,10 @@ class Calls:
                 )
             )
         if not set(numbers.values()) <= used:
-            raise _Unfit  # a number that was looked at
+            raise _Unfit  # the call read the number itself
         described = []
         reached = {id(fake) for fake in fakes_in((result,))}
-        of_memory: dict[int, int] = {}  # how many tensors the program gets of each
+        of_memory: dict[int, int] = {}  # how many tensors with this memory the program gets
         for fake in news:
             memory = fake.memory
             if memory is None or memory.inference or fake.requires_grad or fake.node not in place:
@@ -346,7 +349,7 @@ class Calls:
                 if fake.version != memory.version:
                     raise _Unfit
             if alias is not None:
-                # Autograd knows views as such: of those made here only one can be seen.
+                # Autograd treats views as views, so the program may see at most one of those made here.
                 if not _is_whole(fake) or id(alias.parent) not in made:
                     raise _Unfit
                 parent, alias = made[id(alias.parent)], replace(alias, parent=None)
@@ -370,7 +373,8 @@ class Calls:
         )
 
     def _written(self, given: _Arguments, before: Any) -> dict[int, tuple[Any, int]]:
-        """The arguments that the call has written, each once: the node before, and how often autograd counted it."""
+        """Maps each argument that the call has written once to its node before the write and to the number of
+        writes that autograd counts."""
         found: dict[int, tuple[Any, int]] = {}
         own = {id(fake) for fake in self.recorder.fakes[self.recorder.old :]}
         roots = {id(a.memory.root) for a in given.given if type(a) is Fake}
@@ -399,7 +403,8 @@ class Calls:
 
 
 def _is_whole(fake: Fake) -> bool:
-    """Whether it is its memory's root or the same under another name, so that a write to it is one to the root."""
+    """Whether it is its memory's root or an identity view of it, so that a write to it is a write to the
+    root."""
     while fake.view_of is not None:
         if fake.view_of.func not in IDENTITIES:
             return False

@@ -1,4 +1,5 @@
-"""What capture hands to a backend: the recorded graph, where its inputs come from, and facts the guards need."""
+"""What capture hands to a backend: the recorded graph, the sources of its inputs, and facts for guards and
+autograd."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ from frameloom.capture.symbolic.saved_sizes import Carried
 from frameloom.capture.tensors.sized import dense_strides, has_sizes
 from frameloom.ir.symbolic.expr import Int, Symbol, hint_of
 
-# Of nodes: as which results what was written to views is read by others.
+# On nodes: the results under which other nodes read what was written to views.
 READ_AS = "read as"
-# Of those that write to an input: that it is an inference tensor.
+# On nodes that write to an input: the input is an inference tensor.
 INFERENCE = "inference"
 RANDOM_FROM = getattr(torch.ops.aten.random, "from")
 
@@ -25,19 +26,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Layout:
-    """How a tensor lies in memory; strides in elements."""
+    """The layout of a tensor: shape, strides in elements, dtype and device."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
-    # Where sizes vary: the dimensions from the innermost on, which lie without gaps, and those that are repeated.
+    # With symbolic sizes: the dimensions from the innermost outwards, which have no gaps, and the expanded
+    # ones (stride 0).
     order: tuple[int, ...] | None = None
     repeated: frozenset[int] = frozenset()
 
     @staticmethod
     def of(like: torch.Tensor) -> Layout:
-        """That of a tensor of the recording; dense where its sizes vary."""
+        """Returns the layout of a recorded tensor; with symbolic sizes, the layout is dense."""
         shape, strides, order = tuple(like.shape), like.stride(), None
         if has_sizes(shape, strides):
             hints = [(hint_of(s), hint_of(n)) for s, n in zip(strides, shape, strict=True)]
@@ -45,7 +47,7 @@ class Layout:
         return Layout(shape, strides, like.dtype, like.device, order)
 
     def lying_as(self, tensor: torch.Tensor) -> Layout:
-        """That of a tensor which comes in its place; where sizes vary, without gaps."""
+        """Returns the layout of a tensor that replaces this one; with symbolic sizes, a layout without gaps."""
         if self.order is None:
             return replace(self, strides=tensor.stride())
         strides, shape, dims = tensor.stride(), tensor.shape, range(tensor.dim())
@@ -58,15 +60,15 @@ class Layout:
         return replace(self, strides=varying, order=order, repeated=repeated)
 
     def is_of(self, tensor: torch.Tensor) -> bool:
-        """Whether `tensor` lies so."""
+        """Whether `tensor` has these strides."""
         return tensor.stride() == self.strides_at(tensor.shape)
 
     def strides_at(self, shape: Sequence[int]) -> Any:
-        """Of a tensor with these sizes."""
+        """Returns the strides that a tensor with these sizes has."""
         return self.strides if self.order is None else _repeating(shape, self.order, self.repeated)
 
     def fit(self, tensor: torch.Tensor) -> torch.Tensor:
-        """`tensor`, copied if it lies otherwise."""
+        """Returns `tensor`, or a copy of it where its layout is another one."""
         own, wanted = tensor.stride(), self.strides_at(tensor.shape)
         lies = own == wanted or all(
             size == 1 or ours == theirs
@@ -79,14 +81,14 @@ class Layout:
             tensor = tensor.narrow(d, 0, 1)
         if self.order is not None:
             strides = dense_strides(tensor.shape, self.order)
-        # Of the tensor: it may be a batch of gradients.
+        # Made from the tensor, because it may be a batch of gradients.
         made = tensor.new_empty_strided(tensor.shape, strides, dtype=self.dtype, device=self.device)
         made.copy_(tensor)
         return made.expand(whole) if self.repeated else made
 
 
 def _repeating(shape: Sequence[Int], order: Sequence[int], repeated: Collection[int]) -> Any:
-    """Strides of a tensor without gaps, but that some dimensions are repeated."""
+    """Returns the strides of a tensor without gaps in which the dimensions of `repeated` have stride 0."""
     if not repeated:
         return dense_strides(shape, order)
     strides = dense_strides([1 if d in repeated else n for d, n in enumerate(shape)], order)
@@ -95,8 +97,8 @@ def _repeating(shape: Sequence[Int], order: Sequence[int], repeated: Collection[
 
 @dataclass(frozen=True)
 class ViewStep:
-    """`func(tensor, *args, **kwargs)`, or the `piece` of it, where it gives several views by one `call`; `grad`: whether the program made
-    the view with gradient mode on, `inference`: in inference mode."""
+    """`func(tensor, *args, **kwargs)`, or its result number `piece` where one `call` gives several views.
+    `grad`: whether the program made the view with gradient mode on; `inference`: in inference mode."""
 
     func: Any
     args: tuple[Any, ...]
@@ -109,12 +111,14 @@ class ViewStep:
 
 @dataclass(frozen=True)
 class ViewOutput:
-    """An output of the program that is made anew at each call, by views of an input or of a result of the forward graph."""
+    """An output that each call makes again, as a chain of views of an input or of a result of the forward
+    graph."""
 
     of_input: bool
     number: int
     steps: tuple[ViewStep, ...]
-    # Whether the program makes it before all else that reads the input: autograd comes to its gradient after that of the graph then.
+    # Whether the program makes it before all other readers of the input: autograd then reaches its gradient
+    # after that of the graph.
     early: bool = False
 
     def renumbered(self, place: Mapping[int, int]) -> ViewOutput:
@@ -123,8 +127,8 @@ class ViewOutput:
 
 @dataclass(frozen=True)
 class Noticed:
-    """An input or a result that is not read by the backward graph, of which eager notices a change before the backward pass: `tangents` are the
-    entries of `Backward.tangents` in whose passes."""
+    """An input or a result that the backward graph does not read, but that eager checks for changes before
+    the backward pass. `tangents`: the entries of `Backward.tangents` whose passes check it."""
 
     of_input: bool
     number: int
@@ -135,40 +139,43 @@ class Noticed:
 class Backward:
     """How gradients are computed.
 
-    The forward graph returns `n_results` tensors that become the program's `outputs`, `n_late` sizes, and then what is saved.  `graph` takes
-    what was saved, then `sizes`, then a gradient per entry of `tangents`, and returns gradients of the first of `inputs`: passes come to the
-    others without one."""
+    The forward graph returns `n_results` tensors that become the program's `outputs`, `n_unbacked` sizes, and
+    then the saved tensors. `graph` takes the saved tensors, then `sizes`, then a gradient per entry of
+    `tangents`. It returns gradients of the first of `inputs`: backward passes reach the other inputs without
+    one."""
 
-    build: Callable[[], torch.fx.Graph]  # `graph`: many a part of a large one is never asked for
+    # `graph`; built on demand, because many parts of a large graph never need it
+    build: Callable[[], torch.fx.Graph]
     outputs: tuple[int | ViewOutput, ...]  # numbers are those of results
     saved_inputs: tuple[int, ...]  # positions of the forward graph's inputs, saved first
     saved_outputs: tuple[int, ...]  # positions of what it returns, saved next
     n_results: int
     tangents: tuple[int, ...]  # results that have a gradient, as the program computes them
-    inputs: tuple[int, ...]  # to which passes come
+    inputs: tuple[int, ...]  # that backward passes reach
     n_inputs: int  # of the forward graph
     layouts: tuple[Layout, ...]  # per entry of `tangents`
     # Per result of `graph`: the entries of `tangents` whose history leads to that input.
     leading: tuple[frozenset[int], ...]
-    # Where eager saves tensors: the entries of `tangents` that lead to the same of its nodes, of which a pass from one of them lets go.
+    # Per node of eager's that saves tensors: the entries of `tangents` that lead to it. A backward pass from
+    # one of them frees what it saves.
     saving: tuple[frozenset[int], ...]
-    # The results that others are computed from, as far as gradients flow.
+    # The results that other results are computed from, as far as gradients flow.
     between: tuple[int, ...] = ()
-    # The results that are views made behind the node: what comes to them goes on by way of autograd's own nodes.
+    # The results that are views made after the node: autograd's own nodes propagate their gradients.
     view_results: Mapping[int, ViewOutput] = field(default_factory=dict)
     noticed: tuple[Noticed, ...] = ()
-    sizes: tuple[Carried, ...] = ()  # that vary
+    sizes: tuple[Carried, ...] = ()  # the symbolic ones
     n_unbacked: int = 0
     turns_on: bool = False  # whether the program turns gradient mode on itself
     reentrant: bool = (
         False  # whether it has checkpointed regions of the kind that autograd.grad refuses
     )
-    # Of the saved inputs, those of which nobody looks whether they were changed.
+    # The saved inputs that are not checked for changes.
     unwatched: frozenset[int] = frozenset()
-    # Of the saved inputs, leaves that eager does not save themselves, but views of them or what is computed from them: what is put into
-    # their place behind the call (`w.data = other`) is not seen there.
+    # The saved leaf inputs that eager does not save themselves: it saves views of them, or tensors computed
+    # from them. Eager does not notice that such a leaf gets other data after the call (`w.data = other`).
     as_they_lay: frozenset[int] = frozenset()
-    # The forward graph with the program's autograd Functions as such; None where it has none.
+    # The forward graph with calls of the program's autograd Functions; None if it has none.
     with_functions: torch.fx.Graph | None = None
 
     @cached_property
@@ -176,7 +183,7 @@ class Backward:
         return self.build()
 
     def renumbered(self, used: Sequence[int]) -> Backward:
-        """With inputs numbered by their place in `used`."""
+        """Returns a copy whose inputs are numbered by their position in `used`."""
         place = {number: k for k, number in enumerate(used)}
         if self.with_functions is not None:
             for number, node in enumerate(self.with_functions.find_nodes(op="placeholder")):
@@ -201,22 +208,23 @@ class Backward:
 
     @cached_property
     def frees(self) -> tuple[frozenset[int], ...]:
-        """Per entry of `tangents`: those after whose backward pass eager could not go through this one's history again."""
+        """Per entry of `tangents`: the entries whose backward pass frees parts of this entry's history in
+        eager."""
         nothing: frozenset[int] = frozenset()
         count = range(len(self.tangents))
         return tuple(nothing.union(*(s for s in self.saving if k in s)) for k in count)
 
     @property
     def n_told(self) -> int:
-        """How much of what the forward graph returns a call needs behind it."""
+        """How many of the forward graph's results a call still needs after the graph has run."""
         return self.n_results + self.n_unbacked
 
     def sizes_of(self, inputs: Sequence[Any], results: Sequence[Any]) -> dict[Symbol, int]:
-        """What they are in a call of the forward graph."""
+        """Returns the values of the symbolic sizes in one call of the forward graph."""
         return {size.symbol: size.read(inputs, results) for size in self.sizes}
 
     def read_inputs(self) -> set[int]:
-        """Inputs that a call needs beside those that the forward graph reads."""
+        """Returns the inputs that a call needs in addition to those that the forward graph reads."""
         made = (*self.outputs, *self.view_results.values())
         views = (o.number for o in made if isinstance(o, ViewOutput) and o.of_input)
         graph = self.with_functions
@@ -229,62 +237,69 @@ class Backward:
 
 @dataclass(frozen=True)
 class CapturedGraph:
-    """One captured piece of a program.
+    """One captured part of a program.
 
-    `graph` is a functional ATen graph: one placeholder per entry of `inputs` (tensors, then Python numbers that vary between calls,
-    which Python's own functions compute with), tensors returned as one tuple; mutations
-    of inputs are `aten.copy_` nodes at its end, in program order.  Running it on the real inputs does
-    what the program did: values, strides, aliasing of the outputs, mutation.  Every node's meta has "val" (the fake
-    value; a tuple for several results) and "stack" (the user's line).
-    """
+    `graph` is a functional ATen graph. It has one placeholder per entry of `inputs`: tensors, then dynamic
+    Python numbers, with which Python's own functions compute. It returns tensors as one tuple. Mutations of
+    inputs are `aten.copy_` nodes at its end, in program order. Running it on the real inputs does what the
+    program did: values, strides, aliasing of the outputs, mutation. The meta of every node has "val" (the
+    fake value; a tuple for several results) and "stack" (the user's line)."""
 
     graph: torch.fx.Graph
     constants: torch.nn.Module  # the tensors that `get_attr` nodes name
-    inputs: tuple[Any, ...]  # the key each input was registered with (an origin)
+    inputs: tuple[Any, ...]  # the key with which each input was registered (an origin)
     examples: tuple[
         Any, ...
     ]  # the real tensors and numbers of the captured call, in the same order
     mutated: tuple[int, ...]  # positions of inputs that the graph writes to
     n_ops: int  # recorded ATen ops, views not counted
-    shape_env: Any = None  # about the sizes in it that vary: a ShapeEnv
-    frozen: tuple[str, ...] = ()  # names of constants that are parameters and buffers of modules
+    shape_env: Any = None  # a ShapeEnv about the symbolic sizes of the graph
+    # names of constants that are parameters and buffers of modules (freezing)
+    frozen: tuple[str, ...] = ()
     visible: int | None = None  # how many of the first outputs the program sees; None: all
-    # Whether a call that fails before it writes starts anew: what runs the graph raises RunPlainly then.
+    # Whether a call that fails before it writes bails out: the code that runs the graph then raises
+    # RunPlainly.
     restarts: bool = False
-    owned: bool = False  # whether calls hand over their inputs, which go after their last use
-    # The outputs that are views, if they are, which the program made with gradient mode on.
+    owned: bool = False  # whether calls give up their inputs, which are freed after their last use
+    # Among the outputs that are views: those that the program made with gradient mode on.
     recorded_views: frozenset[int] = frozenset()
-    # By output that is a view, if it is: what autograd notes of how the program made it, where making it anew would tell something else.
+    # Per output that is a view: autograd's note of how the program made it, where a new view would get
+    # another note.
     creation: Mapping[int, str] = field(default_factory=dict)
-    views: frozenset[int] = frozenset()  # the outputs that are views also where they are alone
+    # the outputs that are views even where no other output shares their memory
+    views: frozenset[int] = frozenset()
     counts: tuple[
         int, ...
-    ] = ()  # by entry of `mutated`: how many writes autograd counts, which those through `.data` are not
-    # Where the outputs need gradients; the graph then also returns what is saved for them.
+        # per entry of `mutated`: how many writes autograd counts; it does not count writes through `.data`
+    ] = ()
+    # Set where the outputs need gradients; the graph then also returns the tensors that are saved for them.
     backward: Backward | None = None
 
     @property
     def versions(self) -> dict[int, int]:
-        """By input that the graph writes to: by how much its version rises."""
+        """Per input that the graph writes to: by how much its version counter rises."""
         return dict(zip(self.mutated, self.counts, strict=True))
 
     @cached_property
     def repeated(self) -> dict[int, int]:
-        """The outputs that are the very tensor that an earlier one is, as where autograd hands one gradient to several inputs; views of it have
-        nodes of their own."""
+        """Maps an output to the earlier output that is the same tensor object, as where autograd passes one
+        gradient to several inputs. Views of that tensor have nodes of their own."""
         nodes: Any = self.graph.output_node().args[0]
         first = {n: k for k, n in reversed([*enumerate(nodes)])}
         return {k: first[n] for k, n in enumerate(nodes) if first[n] < k}
 
     @cached_property
     def gm(self) -> torch.fx.GraphModule:
-        """The graph as a module.  Making one writes and compiles its Python code, which only those who ask for it pay for."""
+        """The graph as a module. It is made on demand, because making one writes and compiles its Python
+        code."""
         return module_of(self.constants, self.graph)
 
 
 def module_of(constants: torch.nn.Module, graph: torch.fx.Graph) -> torch.fx.GraphModule:
-    """A graph as a module: its Python code is written and compiled.  `torch.ops.aten.random.from` is no Python, so it is called by another name;
-    `as_strided` counts from where inputs start, as a recording does; inference tensors are written in their mode."""
+    """Returns a graph as a module, whose Python code is written and compiled.
+
+    `torch.ops.aten.random.from` is not valid Python, so it is called by another name. Offsets of `as_strided`
+    count from the start of inputs, as in the recording. Inference tensors are written in inference mode."""
     if any(node.target in IN_PYTHON or INFERENCE in node.meta for node in graph.nodes):
         copy = torch.fx.Graph()
         copies: dict[torch.fx.Node, torch.fx.Node] = {}
@@ -301,7 +316,7 @@ def module_of(constants: torch.nn.Module, graph: torch.fx.Graph) -> torch.fx.Gra
 
 
 def _recorded_offset(node: torch.fx.Node) -> int | None:
-    """Of the tensor that is viewed, where the view has a place of its own."""
+    """Returns the recorded storage offset of the viewed tensor, if the view gives an offset of its own."""
     operand: Any = node.args[0]
     is_given = len(node.args) == len(node.target._schema.arguments) and node.args[-1] is not None  # type: ignore[union-attr]
     offset = operand.meta["val"].storage_offset() if is_given and "val" in operand.meta else None
@@ -331,19 +346,21 @@ def random_from(*args: Any, **kwargs: Any) -> Any:
 
 
 def function_of(constants: torch.nn.Module, graph: torch.fx.Graph) -> Callable[..., Any]:
-    """A graph as Python, which the frame hook leaves alone: it is ours, and each run meets other tensors."""
+    """Returns a graph as a Python function that the frame hook skips: it is our code, and each run gets other
+    tensors."""
     forward: Any = module_of(constants, graph).forward
     forward.__func__.__frameloom_disable__ = True
     return forward  # type: ignore[no-any-return]
 
 
 def without_examples(captured: CapturedGraph) -> CapturedGraph:
-    """For keeping: the user's tensors should not live as long as a report does."""
+    """Returns a copy without the example inputs, so that a stored report does not keep the user's tensors
+    alive."""
     return replace(captured, examples=())
 
 
 def behind(ends: Iterable[T], operands: Callable[[T], Iterable[T]]) -> set[T]:
-    """`ends` and what they are computed from, as `operands` says of each."""
+    """Returns `ends` and everything that they are computed from; `operands` gives the direct operands."""
     seen = set(ends)
     stack = list(seen)
     while stack:
@@ -354,7 +371,7 @@ def behind(ends: Iterable[T], operands: Callable[[T], Iterable[T]]) -> set[T]:
 
 
 def recorded_behind(last: torch.fx.Node) -> list[torch.fx.Node]:
-    """The nodes that a recording has behind one of them."""
+    """Returns the nodes that were recorded after `last`."""
     nodes, node = [], last.next
     while node.op != "root":
         nodes.append(node)
@@ -365,8 +382,8 @@ def recorded_behind(last: torch.fx.Node) -> list[torch.fx.Node]:
 def copy_node(
     graph: torch.fx.Graph, node: torch.fx.Node, instead: Callable[[torch.fx.Node], Any]
 ) -> torch.fx.Node:
-    """As `graph.node_copy`, which searches the arguments for symbolic sizes."""
-    # First: what stands instead may be made only now.
+    """Does the work of `graph.node_copy`, without its search of the arguments for symbolic sizes."""
+    # Arguments come first, because `instead` may create nodes.
     args, kwargs = (torch.fx.node.map_arg(x, instead) for x in (node.args, node.kwargs))
     made = graph.create_node(node.op, node.target, name=node.name, type_expr=node.type)
     made.args, made.kwargs, made.meta = args, kwargs, dict(node.meta)
@@ -376,7 +393,7 @@ def copy_node(
 def graph_of(
     inputs: Iterable[torch.fx.Node], own: Iterable[torch.fx.Node], ends: Iterable[torch.fx.Node]
 ) -> torch.fx.Graph:
-    """A graph that computes `ends` as the nodes `own` of another one do, from `inputs`."""
+    """Returns a graph that computes `ends` from `inputs` by copies of the nodes `own` of another graph."""
     graph = torch.fx.Graph()
     copies: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in inputs:

@@ -1,8 +1,8 @@
-"""What a recorded tensor holds where that follows from no input: a mask made of sizes, `torch.linspace(...)`, a constant.
+"""Constant folding of tensors that depend on no graph input: a mask made of sizes, `torch.linspace(...)`, a
+constant.
 
-Code that asks for data (`item`, a branch, a mask whose ones say how large the result is) then has its answer when it is captured: the ops
-that lead to the tensor are run once more on real tensors.
-"""
+Code that asks for data (`item`, a branch, a mask that decides the size of a result) then has its answer at
+capture: the ops that lead to the tensor run once more, on real tensors."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 MAX_NODES = 10_000
 MAX_MASK = 1 << 24  # elements
-MAX_ELEMENTS = 1 << 15  # beyond, threads share the work, and their number is part of the result
+MAX_ELEMENTS = 1 << 15  # with more, threads share the work, and their number affects the result
 UNINITIALISED = ("empty", "new_empty")
-# Of their tensor, only how it lies in memory counts.
+# Of their tensor, only the layout matters.
 FILLING = frozenset({
     aten.ones_like.default, aten.zeros_like.default, aten.full_like.default, aten.new_ones.default, aten.new_zeros.default,
     aten.new_full.default,
@@ -35,7 +35,7 @@ FILLING = frozenset({
 
 
 def known_value(fake: Fake, recorder: Recorder) -> torch.Tensor | None:
-    """The tensor that `fake` will be at every call, or None where that is not known."""
+    """Returns the tensor that `fake` is in every call, or None where that is not known."""
     if fake.memory is None or fake.device.type != "cpu":
         return None
     recorder.looks_at_data = True
@@ -48,8 +48,8 @@ def known_value(fake: Fake, recorder: Recorder) -> torch.Tensor | None:
 
 
 def known_mask(mask: Fake, recorder: Recorder) -> torch.Tensor | None:
-    """What a mask of bools on any device holds at every call, on the CPU, or None where that is not known.  What only integers
-    and bools lead to is the same on every device."""
+    """Returns, on the CPU, the value that a bool mask on any device has in every call; None where that is not
+    known. A value that depends only on integers and bools is the same on every device."""
     if mask.memory is None or mask.dtype is not torch.bool:
         return None
     recorder.looks_at_data = True
@@ -65,7 +65,8 @@ def evaluated(
     node: torch.fx.Node, order: Sequence[torch.fx.Node], values: dict[Any, Any], recorder: Recorder,
     device: str | None = None, generator: torch.Generator | None = None,
 ) -> torch.Tensor | None:  # fmt: skip
-    """What `node` comes to after those of `order`, which get their `values`; on `device` and drawn from `generator`, whatever the program says."""
+    """Computes `node` by running the nodes of `order`, and adds their results to `values`. If given, `device`
+    and `generator` replace those of the program."""
     default = torch.get_default_dtype()
     if default != recorder.default_dtype:
         torch.set_default_dtype(recorder.default_dtype)
@@ -75,7 +76,7 @@ def evaluated(
                 values[n] = _run(n, values, recorder, device, generator)
     except Exception as error:
         let_mistakes_through(error)
-        return None  # it raises at run time, in its place
+        return None  # it raises at run time, at its own place
     finally:
         if default != recorder.default_dtype:
             torch.set_default_dtype(default)
@@ -100,11 +101,11 @@ def ancestors(
     known: dict[Any, Any],
     unknown: set[torch.fx.Node],
 ) -> list[torch.fx.Node] | None:
-    """All nodes that `node` needs beside those that are known, it last; None if any of them is not the same at every call: then
-    what is found out about others is added to `unknown`."""
+    """Returns all nodes that `node` needs, without those in `known`; `node` is the last. Returns None if any
+    of them is not constant, and adds the nodes that are known not to be constant to `unknown`."""
     order: dict[torch.fx.Node, None] = {}
     pending = [node]
-    opened: set[torch.fx.Node] = set()  # what they need is pending, too
+    opened: set[torch.fx.Node] = set()  # nodes whose operands are in `pending`
     while pending:
         node = pending[-1]
         if node in order or node in known:
@@ -126,7 +127,7 @@ def ancestors(
 
 
 def _needed_by(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """The nodes whose values count."""
+    """Returns the operands whose values matter."""
     found = node.all_input_nodes
     return [n for n in found if n is not node.args[0]] if node.target in FILLING else found
 
@@ -149,7 +150,7 @@ def is_fixed(node: torch.fx.Node) -> bool:
 
 
 def _has_more(fake: Fake, most: int) -> bool:
-    """... elements, or another number of them in another call."""
+    """Whether it has more than `most` elements, or their number differs between calls."""
     count = fake.numel()
     return isinstance(count, Size) or count > most
 

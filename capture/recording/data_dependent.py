@@ -1,8 +1,8 @@
-"""Ops whose result's value or size is read off the data, where that can be told when they are captured.
+"""Ops whose result's value or size depends on data, where capture can determine it.
 
-Input: one such op as the recorder meets it.  Output: its result, which is known because all it reads is (`recording/constant_folding.py`), or is recorded under
-an assumption that the graph checks; otherwise Break.
-"""
+In: one such op, as the recorder receives it. Out: its result. The result is constant because everything that
+    the op reads is (`recording/constant_folding.py`), or it is recorded under an assumption that the graph
+    checks. Otherwise Break."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def asks_for_data(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _recorded(recorder: Recorder, func: Any, result: Any) -> Any:
-    """What was computed, as the program gets it."""
+    """Records computed results as constants, as the program gets them."""
     if isinstance(result, tuple):
         return tuple(_recorded(recorder, func, part) for part in result)
     if not isinstance(result, torch.Tensor):
@@ -62,7 +62,7 @@ Values = dict[int, torch.Tensor | None]
 
 
 def _index(recorder: Recorder, values: Values, x: Fake, indices: list[Fake | None]) -> Any:
-    """Known masks are the indices of their ones, as ATen takes them."""
+    """Replaces constant masks by the indices of their ones, as ATen does."""
     found: list[Any] = []
     for index in indices:
         if index is None or index.dtype not in MASKS:
@@ -90,7 +90,7 @@ def _masked_select(recorder: Recorder, values: Values, x: Fake, mask: Fake) -> A
     if known is None and (mask.dtype is not torch.bool or not is_possible([x, mask])):
         return None
     shape = broadcast(x.shape, mask.shape)
-    # The gradient lies as what is selected from; what is recorded of it lies plainly.
+    # The gradient has the layout of the tensor that is selected from; the recorded gradient is contiguous.
     if not shape or (recorder.is_followed and x.requires_grad and not lies_plainly(x)):
         return None
     wide = view(recorder, aten.expand.default, (x, list(shape)), {})
@@ -102,15 +102,15 @@ def _masked_select(recorder: Recorder, values: Values, x: Fake, mask: Fake) -> A
 
 
 def _places(recorder: Recorder, mask: torch.Tensor) -> list[Fake]:
-    """The indices of a known mask's ones, one tensor per dimension."""
+    """Returns the indices of a constant mask's ones, one tensor per dimension."""
     with torch._C._DisableTorchDispatch():
         columns = [column.clone() for column in mask.nonzero().unbind(1)]
     return [recorder.new_constant(column) for column in columns]
 
 
 def _is_true(recorder: Recorder, values: Values, a: Fake, b: Fake) -> Any:
-    """PyTorch's own functions ask `equal(condition, ones)` for the truth of a condition, where they raise or warn on one side of it: numbers
-    that are as they should be, or any that is too small."""
+    """Assumes the usual answer of `equal(condition, ones)`. PyTorch's own functions ask it where they raise
+    or warn on one side of a condition: that numbers are valid, or that any is too small."""
     one = values[id(b)]
     if a.dtype is not torch.bool or a.shape or one is None or one.shape or not bool(one):
         return None
@@ -123,7 +123,7 @@ def _is_true(recorder: Recorder, values: Values, a: Fake, b: Fake) -> Any:
 def _lstsq(
     recorder: Recorder, values: Values, a: Fake, b: Fake, rcond: Any = None, *, driver: Any = None
 ) -> Any:
-    """These drivers give residuals only if the rank of every matrix is full."""
+    """Assumes full rank: these drivers return residuals only if every matrix has full rank."""
     if a.device.type != "cpu" or a.dim() < 2 or a.shape[:-2] != b.shape[: a.dim() - 2]:
         return None
     rows, columns = a.shape[-2:]
@@ -135,7 +135,8 @@ def _lstsq(
 
 
 def record_quantile(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """On the CPU alone, eager asks whether all fractions are between 0 and 1."""
+    """Records a quantile with the check that all fractions are between 0 and 1; eager makes this check only
+    on the CPU."""
 
     def record(recorder: Recorder, input: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
         result = recorder.run(fn, (input, q, *args), kwargs)

@@ -1,11 +1,12 @@
-"""Calls that an op would refuse, which shape functions do not always say: of those whose results nobody reads, which are left out otherwise,
-and of those in graphs that cannot start anew, whose writes come behind them, or whose exceptions the program would handle.
+"""Finds calls that an op would refuse where shape functions do not always report it. These are calls whose
+results are unread, which are left out otherwise, and calls in graphs that cannot bail out: those with earlier
+writes, or whose exceptions the program would handle.
 
-In: a node.  Out: whether its kernel raises, tried with small tensors of ones, and of zeros; then the program has to make the call itself.
-They lie on the CPU for a GPU's calls, too, whose assertions would end all work there: what one device refuses, the other mostly does.  A dtype of floats
-that the CPU refuses is tried on the GPU.
-Calls on tensors of several devices, most of which are mistakes, are made by the program.
-"""
+In: a node. Out: whether its kernel raises, tried with small tensors of ones and of zeros; then the program
+    has to make the call itself. The trial runs on the CPU for a GPU's calls, too, because a failed assertion
+    there would end all GPU work; what one device refuses, the other mostly refuses as well. A floating point
+    dtype that the CPU refuses is tried on the GPU. Calls on tensors of several devices, most of which are
+    mistakes, are left to the program."""
 
 from __future__ import annotations
 
@@ -27,13 +28,14 @@ from frameloom.capture.tensors.schema import (
 from frameloom.ir.symbolic.expr import Size, hint_of
 
 MOST = 1 << 16  # elements of all arguments
-# To index with what is on a GPU, from the CPU, too.
+# On a GPU, they also take indices from the CPU.
 TAKE_PLACES = frozenset({torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default})
-SITES = -(1 << 20)  # below any instruction's: others are avoided at the instruction itself
+# below every instruction's index: other calls are avoided at the instruction itself
+SITES = -(1 << 20)
 
 
 def site_of(code: Any, index: int) -> tuple[Any, int]:
-    """The place by which a session knows that the call there is refused."""
+    """Returns the place under which a session stores that the call there is refused."""
     return code, SITES - index
 
 
@@ -47,14 +49,14 @@ def _has_one_element(operand: torch.fx.Node) -> bool:
 
 
 def has_no_elements(node: torch.fx.Node) -> bool:
-    """Of what it gives, whatever the sizes that vary."""
+    """Whether its result has no elements for all values of the symbolic sizes."""
     fake = node.meta.get("val")
     if type(fake) is not Fake:  # a number, or several tensors
         return isinstance(fake, Fake) and 0 in [n for n in fake.shape if type(n) is int]
     return 0 in fake.meta.shape
 
 
-# Ops that do not read what their tensor holds, only how it lies in memory, and of which tensors.
+# Ops that read only the layout of their operand and not its elements, and for which operands this holds.
 READ_NO_ELEMENTS: dict[Any, Callable[[torch.fx.Node], bool]] = {
     **dict.fromkeys(FILLING, _always),
     torch.ops.aten.empty_like.default: _always,
@@ -67,7 +69,8 @@ READ_NO_ELEMENTS: dict[Any, Callable[[torch.fx.Node], bool]] = {
 
 
 def is_unread(node: torch.fx.Node, unread: Collection[torch.fx.Node]) -> bool:
-    """Whether the backend leaves it out, as nobody reads its elements.  `unread`: the later nodes of which that is so."""
+    """Whether the backend leaves the node out because its elements are not read. `unread`: the later nodes
+    for which this holds."""
     for user in node.users:
         if user in unread or has_no_elements(user):
             continue
@@ -83,19 +86,19 @@ def is_refused(node: torch.fx.Node) -> bool:
     if _on_several_devices(node):
         return True
     error = _refusal(node)
-    # Of a dtype, rather than of an op without a kernel.
+    # The dtype is refused, rather than that the op has no kernel.
     return not isinstance(error, NotImplementedError | None) or "not implemented for '" in str(
         error
     )
 
 
 def first_refused(nodes: Iterable[torch.fx.Node]) -> torch.fx.Node | None:
-    """The first of these that its device refuses, as far as that is known."""
+    """Returns the first of these nodes that its device refuses, as far as that is known."""
     seen = set()
     for node in nodes:
         if not _can_be_tried(node):
             continue
-        # The plan's op may have another name than the program's, which the text of an error tells.
+        # The plan's op may have another name than the program's, and error messages contain the name.
         if _on_several_devices(node):
             return node
         if _is_known_to_pass(node):
@@ -106,7 +109,8 @@ def first_refused(nodes: Iterable[torch.fx.Node]) -> torch.fx.Node | None:
         seen.add(key)
         error = _refusal(node)
         if _is_of_floats_elsewhere(node) and "not implemented for" in str(error):
-            # Floats that have no kernel on the CPU may have one on a GPU, which says so before it starts one.
+            # A floating point dtype without a CPU kernel may have one on a GPU; the GPU refuses a dtype
+            # before it starts a kernel.
             error = _refusal(node, at_home=True)
         if error is not None:
             return node
@@ -122,12 +126,12 @@ def _can_be_tried(node: torch.fx.Node) -> bool:
 
 
 def _is_known_to_pass(node: torch.fx.Node) -> bool:
-    """It was checked while it was recorded, or breaks the graph anyway where it could raise."""
+    """Whether it was checked during recording, or breaks the graph anyway where it could raise."""
     target: Any = node.target
     if torch.Tag.pointwise in target.tags or never_raises(target):
         return all(
             f.is_floating_point() for f in _fakes_of(node.all_input_nodes)
-        )  # which all of them take
+        )  # all of them accept these
     return may_raise(node, at_once=True)
 
 
@@ -138,9 +142,10 @@ def _is_of_floats_elsewhere(node: torch.fx.Node) -> bool:
 
 
 def _refusal(node: torch.fx.Node, at_home: bool = False) -> Exception | None:
-    """What the kernel says of small tensors, on the CPU or on their own device (`at_home`); None where it computes, or cannot be tried."""
+    """Returns the kernel's error for small tensors, on the CPU or on their own device (`at_home`); None if it
+    computes or cannot be tried."""
     found = None
-    for number in (1, 0):  # zeros are places wherever there are some, and no divisors
+    for number in (1, 0):  # zeros are valid indices wherever any index is, but not divisors
         room = [MOST]
         try:
             given = torch.fx.node.map_aggregate(
@@ -151,7 +156,7 @@ def _refusal(node: torch.fx.Node, at_home: bool = False) -> Exception | None:
             return None
         args, kwargs = given
         target: Any = node.target
-        if draws(node):  # from one of its own: the program's stays as it is
+        if draws(node):  # with a generator of its own: the program's generator keeps its state
             target = taking_generator(target)
             device = node.meta["val"].device if at_home else "cpu"
             kwargs = {**kwargs, "generator": torch.Generator(device)}
@@ -165,7 +170,7 @@ def _refusal(node: torch.fx.Node, at_home: bool = False) -> Exception | None:
 
 
 def _described(a: Any) -> Any:
-    """What tells a call that is tried from others."""
+    """Returns what distinguishes one tried call from another."""
     fake = a.meta.get("val") if isinstance(a, torch.fx.Node) else None
     return (fake.dtype, fake.shape, fake.stride()) if isinstance(fake, Fake) else a
 
@@ -176,7 +181,7 @@ def _fakes_of(nodes: Iterable[Any]) -> list[Fake]:
 
 
 def _on_several_devices(node: torch.fx.Node) -> bool:
-    """But for single numbers, which every device takes from the CPU."""
+    """Ignores single numbers, which every device accepts from the CPU."""
     fakes = _fakes_of(node.all_input_nodes)
     if node.target in TAKE_PLACES and _fakes_of(node.args[:1])[0].device.type != "cpu":
         fakes = _fakes_of((node.args[0], *node.args[2:]))
@@ -184,7 +189,7 @@ def _on_several_devices(node: torch.fx.Node) -> bool:
 
 
 class _TooLarge(Exception):
-    """Trying it would take long, or is not possible here."""
+    """The trial would take long, or is not possible here."""
 
 
 def _plain(a: Any, number: int, room: list[int], at_home: bool) -> Any:
@@ -203,7 +208,7 @@ def _plain(a: Any, number: int, room: list[int], at_home: bool) -> Any:
     if room[0] < 0:
         raise _TooLarge
     with torch._C._DisableTorchDispatch():
-        filling = 1 + 1j if like.dtype.is_complex else number  # which are no places
+        filling = 1 + 1j if like.dtype.is_complex else number  # complex numbers are not indices
         device = like.device if at_home else "cpu"
         made = torch.empty_strided(shape, strides, dtype=like.dtype, device=device)
         return made.fill_(filling)

@@ -1,10 +1,12 @@
-"""Derivatives that PyTorch computes otherwise for subclasses of tensors, as the recording's are: as it computes them for plain ones.
+"""Makes derivatives equal to those of plain tensors where PyTorch computes them differently for tensor
+subclasses, which Fakes are.
 
-PyTorch looks whether any factor of a product is zero, and where none is, divides the product by each: that overflows and rounds where the
-products of the other factors, which it takes for subclasses, do not.  To where an extreme comes from it hands the gradient, but on GPUs, by filling
-zeros, where it multiplies for subclasses: a gradient that is infinite makes NaNs then, and what it gives lies otherwise.  In: the result of a call.  Out: nothing; the node of its history gives
-the other gradient.
-"""
+For a product, PyTorch checks whether any factor is zero; if none is, it divides the product by each factor.
+That overflows and rounds where the products of the other factors, which it computes for subclasses, do not.
+For an extreme value, it writes the gradient to the positions of the extreme by filling zeros (except on
+GPUs), but multiplies for subclasses: an infinite gradient then makes NaNs, and the result has another layout.
+
+In: the result of a call. Out: nothing; the node of its history returns the other gradient."""
 
 from __future__ import annotations
 
@@ -30,11 +32,12 @@ def _in_place_of_the_first(
 
 
 def _of_prod(node: Any, result: torch.Tensor) -> Callable[..., Any] | None:
-    """What the hook holds does not hold the node.  That nothing of it was changed the node itself has looked."""
+    """The hook holds values of the node, not the node itself. The node itself has checked that they were not
+    changed."""
     if not node._saved_self.dim():
         return None
     dim, keepdim = getattr(node, "_saved_dim", None), getattr(node, "_saved_keepdim", None)
-    if dim is not None and dim >= 1 << 63:  # a negative one
+    if dim is not None and dim >= 1 << 63:  # a negative dim
         dim -= 1 << 64
     return partial(_prod_backward, node._saved_self, result.detach(), dim, keepdim)
 
@@ -44,7 +47,7 @@ def _prod_backward(
 ) -> torch.Tensor:  # fmt: skip
     """Source: `prod_backward` of torch/csrc/autograd/FunctionsManual.cpp."""
     x = x.to(grad.dtype)
-    if torch.is_grad_enabled():  # what is given may be differentiated
+    if torch.is_grad_enabled():  # the gradient may be differentiated again
         result = x.prod() if dim is None else x.prod(dim, keepdim)
     zeros = x == 0
     if dim is None:
@@ -53,7 +56,7 @@ def _prod_backward(
         grad, result = grad.unsqueeze(dim), result.unsqueeze(dim)
     quotient = result / x
     divided = grad * (quotient.conj() if x.is_complex() else quotient)
-    # In this order it lies in memory as eager's does where no factor is zero.
+    # In this order, it has eager's layout where no factor is zero.
     return torch.where(zeros.any().logical_not(), divided, made).to(made.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Records one call of a function of PyTorch: as a whole where that is known for it, otherwise by the ops that it comes to."""
+"""Records one call of a PyTorch function: as a whole where a rule for it exists, otherwise by its ATen ops."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ COMPARED: dict[Any, Callable[..., Any]] = {
     operator.lt: torch.Tensor.__lt__, operator.le: torch.Tensor.__le__, operator.eq: torch.Tensor.__eq__,
     operator.ne: torch.Tensor.__ne__, operator.gt: torch.Tensor.__gt__, operator.ge: torch.Tensor.__ge__,
 }  # fmt: skip
-# Functions that choose among implementations, and what that depends on.
+# Functions that choose among implementations, and the settings that decide.
 ATTENTION = (F.scaled_dot_product_attention, F.multi_head_attention_forward)
-# What PyTorch computes in one go for plain tensors that nobody follows.
+# Functions that PyTorch computes by another path, in one step, for plain tensors without gradients.
 OTHERWISE = {F.scaled_dot_product_attention}
 ATTENTION_SETTINGS = tuple(
     getattr(torch._C, f"_get_{kind}_sdp_enabled") for kind in ("flash", "mem_efficient", "math", "cudnn")
@@ -59,7 +59,8 @@ ATTENTION_SETTINGS = tuple(
 
 
 def takes(whole: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether what is recorded for a function as a whole is known for these arguments, which may be given by other names, or wrong."""
+    """Whether the rule that records a function as a whole accepts these arguments, which may have other names
+    or be wrong."""
     try:
         _signature(whole).bind(*args, **kwargs)
     except TypeError:
@@ -72,7 +73,7 @@ _signature = functools.cache(inspect.signature)
 
 def autocast_devices() -> list[str]:
     if not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")):
-        return []  # most often
+        return []  # the most frequent case
     return [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
 
 
@@ -83,7 +84,7 @@ def record_call(
     kwargs: dict[str, Any],
     where: object,
 ) -> Any:
-    """`fn(*args, **kwargs)` on Fakes, recorded.  Raises Break where that is impossible."""
+    """Records `fn(*args, **kwargs)` on Fakes. Raises Break where that is impossible."""
     if takes_bits(fn, args, kwargs):
         args = without_symbols(args)
         kwargs = {name: without_symbols(a) for name, a in kwargs.items()}
@@ -109,7 +110,7 @@ def record_call(
         raise
     except Exception as error:
         let_mistakes_through(error)
-        # Most likely the program's own error: run plainly, it raises at the right place with the right state.
+        # Most likely the program's own error: plain Python raises it at the right place with the right state.
         name = getattr(fn, "__name__", str(fn))
         raise Break(
             "op_error",
@@ -118,7 +119,7 @@ def record_call(
     check_result(result, fn)
     _note_layouts(recorder, fn, (args, kwargs), result)
     if any(id(f) not in recorder.outs for f in fakes_in((kwargs.get("out"),))):
-        # Composite functions handle tensors that are not plain ones otherwise, and may leave `out` alone.
+        # Composite functions treat tensor subclasses differently, and may leave `out` alone.
         raise Break("unsupported_op", f"{getattr(fn, '__name__', fn)} with out=")
     if given is not None:
         recorder.calls.keep(given, result, before)
@@ -132,7 +133,7 @@ def _begin(
     kwargs: dict[str, Any],
     where: object,
 ) -> None:
-    """What the recorder knows of the call that it records."""
+    """Sets the recorder's state for the current call."""
     recorder.where, recorder.old, recorder.function = where, len(recorder.fakes), fn
     recorder.last, recorder.outs, recorder.assumes = recorder.graph._root.prev, set(), False
     recorder.inference = torch.is_inference_mode_enabled()
@@ -149,14 +150,15 @@ def _begin(
 
 
 def _is_followed(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether autograd follows the call; Break where what it would do cannot be recorded."""
+    """Whether autograd follows the call. Raises Break where its work cannot be recorded."""
     given = list(fakes_in((args, kwargs))) if torch.is_grad_enabled() else []
     wanted = any(f.requires_grad for f in given)
-    # Autograd refuses to save them, and inputs that other dtypes are read from.
+    # Autograd refuses to save inference tensors, and inputs whose memory is read with another dtype.
     if wanted and any(is_inference(f) or f.memory.inference for f in given):
         raise Break("unsupported_op", f"{getattr(fn, '__name__', fn)}(...) of an inference tensor with gradients")  # fmt: skip
     if wanted and not config.gradients:
-        # Found here and not at dispatch: autograd comes before that, and would call the user's hooks for saved tensors.
+        # Checked here and not at dispatch: autograd runs before dispatch, and would call the user's hooks for
+        # saved tensors.
         raise Break("gradient", getattr(fn, "__name__", str(fn)))
     return wanted
 
@@ -164,7 +166,7 @@ def _is_followed(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
 def _as_whole(
     recorder: Recorder, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """What records the call as a whole."""
+    """Returns the function that records the call as a whole, or None."""
     whole = WHOLE.get(fn)
     if recorder.shape_env.symbols:
         whole = WHOLE_OVER_SIZES.get(fn, whole)
@@ -178,8 +180,8 @@ def _as_whole(
 def _note_layouts(
     recorder: Recorder, fn: Callable[..., Any], called: tuple[Any, Any], result: Any
 ) -> None:
-    """What the call has assumed of sizes, and whether that shows in its result."""
-    # A gradient may lead back from sizes met later.
+    """Notes what the call has assumed about sizes, and whether its result shows that."""
+    # A gradient may lead back from sizes that come later.
     if recorder.shape_env.symbols or recorder.is_followed:
         results = (*fakes_in((result,)),)
         recorder.layout_assumptions.called(fn, called, (*fakes_in(called),), results)
@@ -194,16 +196,17 @@ def _note_layouts(
 def run_recorded(
     recorder: Recorder, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """`fn(*args, **kwargs)`, every op of it recorded."""
+    """Runs `fn(*args, **kwargs)` and records every op of it."""
     if fn in COMPARED and all(isinstance(a, Fake) for a in args):
-        # The operator would ask the second first if its class is a subclass, as that of tensors whose sizes vary.
+        # The operator would call the second operand's method first if its class is a subclass, as that of
+        # tensors with symbolic sizes is.
         fn = COMPARED[fn]
-    # What PyTorch's Python code warns of it says in each call, of that call's sizes, and with the program's line.
+    # A warning of PyTorch's Python code appears in each call, with that call's sizes and the program's line.
     with warnings_here("error", OF_PYTHON):
         try:
             if recorder.inference:
-                # Inference mode hides the decomposition of composite ops from dispatch modes.
-                # And autocast keeps no casts there.
+                # Inference mode hides the decomposition of composite ops from dispatch modes. Autocast keeps
+                # no casts there.
                 with torch.inference_mode(False), torch.no_grad(), without_cache(recorder.autocast), products_over(recorder.shape_env, recorder.casts), recorder:  # fmt: skip
                     return fn(*args, **kwargs)
             with products_over(recorder.shape_env, recorder.casts), recorder:

@@ -1,8 +1,7 @@
-"""The number that a recorded tensor of one element holds, where it follows from what the call is given in the CPU's memory.
+"""Finds the number in a recorded one-element tensor where it follows from inputs in the CPU's memory.
 
-A step counter of an optimizer is such a tensor: `step += 1; 0.9 ** step.item()`.  Its number is read before the graph runs, and what the recorded ops
-make of it is computed beside the graph, rounded as they round.
-"""
+A step counter of an optimizer is such a tensor: `step += 1; 0.9 ** step.item()`. Its number is read before
+the graph runs. The effect of the recorded ops on it is computed beside the graph, with the same rounding."""
 
 from __future__ import annotations
 
@@ -34,8 +33,8 @@ MAX_OPS = 50
 
 
 def element_of(t: Tracer, fake: Fake, site: Site) -> SymbolicNumber | None:
-    """What `fake.item()` will be, as a number that is an input; None where it does not follow from the inputs so simply.  Where it has to be
-    known after all, capture breaks at `site`."""
+    """Returns the value of `fake.item()` as a number that is an input; None where it does not follow from the
+    inputs by simple ops. If its value must be known after all, capture breaks at `site`."""
     if not t.follows_elements or not _is_simple(fake):
         return None
     node = current(fake, t.recorder)  # type: ignore[arg-type]
@@ -48,7 +47,7 @@ def element_of(t: Tracer, fake: Fake, site: Site) -> SymbolicNumber | None:
 
 
 def _taken_out(t: Tracer, node: torch.fx.Node, number: SymbolicNumber) -> NumberValue:
-    """The number behind the graph, which then returns it."""
+    """Makes the graph return the number, and returns that result."""
     assert number.site is not None
     val = node.meta["val"]
     wide = torch.float64 if number.type() is float else torch.int64
@@ -75,7 +74,7 @@ class _Reader:
         self.left = MAX_OPS
 
     def number(self, node: Any) -> Value | None:
-        """Of a node of one element, or a constant."""
+        """Returns the number of a one-element node or of a constant."""
         if type(node) in (int, float):
             return ConstValue(node)
         if isinstance(node, torch.fx.Node) and is_number(node):
@@ -122,7 +121,7 @@ class _Reader:
         return self._arithmetic(ARITHMETIC[name], args[0], args[1])
 
     def _as(self, node: Any, dtype: torch.dtype) -> Value | None:
-        """The same number in another dtype."""
+        """Returns the number if it already has this dtype."""
         if not isinstance(node, torch.fx.Node) or not isinstance(node.meta["val"], Fake):
             return None
         return self.number(node) if node.meta["val"].dtype is dtype else None
@@ -141,7 +140,8 @@ class _Reader:
         return self._rounded(result) if dtype is torch.float32 else result
 
     def _rounded(self, number: Any) -> Value:
-        """To 32 bits; sums, differences and products of such numbers are exact enough in 64 bits to be rounded once more."""
+        """Rounds to 32 bits. Sums, differences and products of 32-bit numbers are exact enough in 64 bits to
+        be rounded once more."""
         if not isinstance(number, SymbolicNumber):
             return ConstValue(single(float(number.real)))
         if number.fn is single or number.element is not None:

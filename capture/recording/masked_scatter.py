@@ -1,8 +1,8 @@
-"""`masked_scatter` where gradients flow: as ops whose derivatives have known sizes.
+"""Records `masked_scatter` with gradients by ops whose derivatives have known sizes.
 
-PyTorch's own derivative selects by the mask, and asks how many there are.  Instead, what each place takes is looked up: the elements of the
-source one after the other, and one behind them for places that take none.
-"""
+PyTorch's own derivative selects by the mask, whose count of ones depends on data. Instead, each position
+looks up its element: the elements of the source in order, and one extra element at the end for positions that
+take none."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _looked_up(input: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) ->
     place = mask.reshape(-1).cumsum(0) - 1
     none = torch.full_like(place, elements.numel())
     torch.ops.aten._assert_async.msg((place < none).all(), TOO_FEW)
-    # The check may come behind the reading.
+    # The check may run after the lookup.
     place = torch.where(mask.reshape(-1), torch.minimum(place, none), none)
     padded = torch.cat([elements, elements.new_zeros(1)])
     taken: torch.Tensor = torch.ops.aten._unsafe_index(padded, [place])
@@ -41,10 +41,10 @@ def _looked_up(input: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) ->
     if input.requires_grad:
         assert made.grad_fn is not None
         made.grad_fn.register_hook(partial(_as_eager, mask))
-    # Unlike `contiguous`, it gives such strides in dimensions of size 1, too.
+    # Unlike `contiguous`, it also gives such strides in dimensions of size 1.
     return made.clone(memory_format=torch.contiguous_format)
 
 
 def _as_eager(mask: torch.Tensor, found: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
-    """The gradients of `where`: that of the input by another op, which gives it in one layout."""
+    """Returns the gradients of `where`; that of the input comes from another op, which has one layout."""
     return *found[:-1], given[0].masked_fill(mask, 0)

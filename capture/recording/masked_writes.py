@@ -1,8 +1,8 @@
-"""`x[mask] = value` and `index_put` where gradients are needed.
+"""Records `x[mask] = value` and `index_put` where gradients are needed.
 
-Where all places get the same, it is a choice for each element, whose derivative does not depend on how many ones the mask has.  Otherwise the
-places are looked for in the forward pass, so that the backward pass need not do it.
-"""
+Where all selected positions get the same value, the write is an elementwise choice, whose derivative does not
+depend on the number of ones in the mask. Otherwise the forward pass computes the indices, so that the
+backward pass need not do it."""
 
 from __future__ import annotations
 
@@ -44,13 +44,14 @@ def record_index_put(fn: Any) -> Any:
 
 
 def _has_masks_that_fit(x: Any, keys: Any) -> bool:
-    """Whether there are masks among them; one of another shape than what it selects from is refused by PyTorch."""
+    """Whether the keys contain masks and all masks fit. PyTorch refuses a mask whose shape differs from the
+    dimensions that it selects from."""
     if Ellipsis in map(type, keys) or not isinstance(x, Fake):
         return False
     at, found = 0, False
     for key in keys:
         if key is None and not isinstance(keys, tuple):
-            at += 1  # in a list of indices, a dimension without one
+            at += 1  # None in a list of indices stands for a whole dimension
         elif isinstance(key, Fake) and key.dtype is torch.bool:
             rank = key.dim()
             if not rank or at + rank > x.dim():
@@ -70,7 +71,7 @@ def _set_places(recorder: Recorder, fn: Any, x: torch.Tensor, keys: Any, *rest: 
     for key in keys if isinstance(keys, tuple | list) else (keys,):
         if isinstance(key, Fake) and key.dtype is torch.bool:
             places = key.nonzero(as_tuple=True)
-            # Autograd saves the mask itself in eager, and notices a change of it.
+            # In eager, autograd saves the mask itself, and notices a change of it.
             recorder.instead[places[0].memory] = key.memory, key.memory.version
             found += places
         else:
@@ -79,7 +80,7 @@ def _set_places(recorder: Recorder, fn: Any, x: torch.Tensor, keys: Any, *rest: 
 
 
 def _is_a_choice(x: Any, mask: Any, value: Any) -> bool:
-    """Whether all places that the mask selects are given the same."""
+    """Whether all positions that the mask selects get the same value."""
     if not all(isinstance(a, Fake) for a in (x, mask, value)) or mask.dtype is not torch.bool:
         return False
     rank = mask.dim()

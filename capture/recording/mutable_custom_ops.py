@@ -1,8 +1,8 @@
-"""The functional form of an operator of the program that writes to its arguments (`torch.library.custom_op(mutates_args=...)`).
+"""The functional form of a program's operator that writes to its arguments
+(`torch.library.custom_op(mutates_args=...)`).
 
-In: an overload.  Out: an operator that leaves its arguments alone, and returns beside the results what would have been written; made once, None where its schema
-says too little for that.
-"""
+In: an overload. Out: an operator that does not write to its arguments, and returns the new values after the
+    results. It is made once; None where the schema says too little."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 NAMESPACE = "frameloom_functional"
 OURS = ("aten", "prims", NAMESPACE)  # have forms of their own, or need none
-_library: list[torch.library.Library] = []  # which undoes its definitions when it goes
+_library: list[torch.library.Library] = []  # a freed library removes its definitions
 
 
 def form_on_copies(func: Any) -> Any:

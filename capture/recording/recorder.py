@@ -1,10 +1,9 @@
-"""The recorder: runs torch calls on Fakes and writes down the ATen ops they come to, as a functional graph.
+"""The recorder: runs torch calls on Fakes and records their ATen ops as a functional graph.
 
-A call is run at once, under a dispatch mode that meets every ATen op below autograd and above the kernels: there is one
-trace, of what the call really does.  Views, in-place and out= ops become functions (recording/views.py, recording/writes.py);
-sizes come from shapes/registry.py.  What cannot be recorded raises Break, and the caller takes the half-recorded call back with
-`restore`.
-"""
+A call runs at once, under a dispatch mode that receives every ATen op below autograd and above the kernels.
+So there is one trace, of what the call really does. Views, in-place and out= ops become functions
+(recording/views.py, recording/writes.py); sizes come from shapes/registry.py. A call that cannot be recorded
+raises Break, and the caller takes the half-recorded call back with `restore`."""
 
 from __future__ import annotations
 
@@ -85,21 +84,23 @@ aten = torch.ops.aten
 
 
 class Recorder(TorchDispatchMode):
-    """Records one graph.  `n_ops` counts recorded ops that are not views; 0 means there is nothing to compile."""
+    """Records one graph. `n_ops` counts recorded ops that are not views; 0 means that there is nothing to
+    compile."""
 
-    # For what is saved for the backward pass (capture/autograd/partition.py).
+    # The memory budget for saved tensors (capture/autograd/partition.py).
     budget: int | float | None = None
-    writes_unnoticed = False  # whether what is behind a break may, before a backward pass
+    # whether code after a break may write unnoticed before a backward pass
+    writes_unnoticed = False
 
     def __init__(self) -> None:
         super().__init__()
         self.graph = torch.fx.Graph()
         self.n_ops = 0
-        self.default_dtype = torch.get_default_dtype()  # as the graph will find it
+        self.default_dtype = torch.get_default_dtype()  # the one under which the graph runs
         self.grad = torch.is_grad_enabled()
-        self.inference = False  # whether the call being recorded is made in inference mode
-        self.autocast: list[str] = []  # devices for which it is made under autocast
-        self.around = autocast_devices()  # and those for which the graph runs under it
+        self.inference = False  # whether the current call runs in inference mode
+        self.autocast: list[str] = []  # devices for which the current call runs under autocast
+        self.around = autocast_devices()  # devices for which the graph runs under autocast
         self.casts = Casts()
         self.constants = torch.nn.Module()
         self.inputs: list[tuple[Any, torch.Tensor, Fake]] = []
@@ -107,50 +108,53 @@ class Recorder(TorchDispatchMode):
         self.fakes: list[Fake] = []
         self.undo: list[Written] = []
         self.where = ""
-        self.site: Any = None  # of the call being recorded (dead_calls.py)
-        self.function: Any = None  # whose call is being recorded
+        self.site: Any = None  # place of the current call (dead_calls.py)
+        self.function: Any = None  # the function of the current call
         self.last: Any = None  # node before the current call
-        # Tensors that the current call was given as out= and an op has written.
+        # Tensors that are out= arguments of the current call and that an op has written.
         self.outs: set[int] = set()
-        # What nodes hold at every call (recording/constant_folding.py).
+        # Values of constant nodes (recording/constant_folding.py).
         self.known: dict[torch.fx.Node, Any] = {}
-        self.unknown: set[torch.fx.Node] = set()  # of which that was asked in vain
-        # Whether one changed a tensor that has a history without changing that.
+        self.unknown: set[torch.fx.Node] = set()  # nodes that are known not to be constant
+        # Whether a write changed a tensor that has a history without changing that history.
         self.hidden_writes = False
-        self.data_sites: list[Any] = []  # where the `.data` of tensors was taken
-        self.zeros: dict[int, Fake] = {}  # without memory
-        # The memory of a tensor that gets other data right behind the graph: autograd sees that in what it has saved of it.
+        self.data_sites: list[Any] = []  # where the program took `.data` of tensors
+        self.zeros: dict[int, Fake] = {}  # tensors without memory
+        # The memory of a tensor that gets other data right after the graph: autograd notices that in the
+        # saved tensors.
         self.replaced: Any = None
-        # By the memory of what autograd saves of the recording: the one that it saves in eager, and its version then.
+        # Per memory that autograd saves in the recording: the memory that it saves in eager, and its version
+        # at that time.
         self.instead: dict[Any, tuple[Memory, int]] = {}
-        # By the numbers of autograd's nodes that put into its base what is written to a view.
+        # Per sequence number of an autograd node that puts a write to a view into its base.
         self.written_parts: dict[int, WrittenPart] = {}
         self.old = 0  # how many Fakes there were before the current call
-        # C functions that tell settings on which the current call depends
+        # C functions that return settings on which the current call depends
         self.relies_on: dict[Any, None] = {}
-        self.notes_nodes = False  # whether the nodes of autograd's that compute something are told
-        # Inputs that the program makes leaves of autograd's (leaves.py).
+        self.notes_nodes = False  # whether to note which autograd nodes compute something
+        # Inputs that the program turns into leaves of autograd (leaves.py).
         self.turned_on: dict[int, Any] = {}
-        # Whether the current call goes the same way for plain tensors that nobody follows.
+        # Whether PyTorch takes the same path for plain tensors without gradients in the current call.
         self.goes_as_eager = True
         self.is_followed = False  # whether autograd follows the current call
-        self.looks_at_data = False  # whether what was recorded follows from what tensors hold
-        self.assumes = False  # whether the current call is recorded as if a condition held
-        self.placeholders: list[torch.fx.Node] = []  # of tensors, at the end of the graph
-        # Placeholders of tensors go before it.
+        self.looks_at_data = False  # whether the recorded ops depend on the data of tensors
+        self.assumes = False  # whether the current call is recorded under an assumption
+        # placeholders of tensors; set at the end of the graph
+        self.placeholders: list[torch.fx.Node] = []
+        # Placeholders of tensors are inserted before it.
         self._marker = self.graph.create_node("call_function", operator.pos, (0,))
         self.numbers = NumberInputs(self.graph)
         self.functions: list[Any] = []  # calls of the program's autograd Functions, as Derivatives
         self.calls = Calls(self)
-        self.shape_env = ShapeEnv(lambda size: SizeNode(size.shape_env, size))  # of sizes that vary
+        self.shape_env = ShapeEnv(lambda size: SizeNode(size.shape_env, size))  # of symbolic sizes
         self.shape_env.note = self._assumed
         self.shape_env.undecided = functools.partial(undecided, self)
-        # Calls of parts of the program, and the instructions that make them.
+        # Calls of parts of the program, and the instructions of these calls.
         self.parts: list[tuple[torch.fx.Node, Any]] = []
-        self.unbacked: list[Any] = []  # where sizes come from that data decides
-        self.refuses_unbacked = False  # whether the current call may make none
-        self.counted: dict[Any, tuple[Int, Result]] = {}  # how many are not zero
-        self.places: dict[Any, Fake] = {}  # and which, where the program does not see it
+        self.unbacked: list[Any] = []  # where unbacked sizes are made
+        self.refuses_unbacked = False  # whether the current call may not make unbacked sizes
+        self.counted: dict[Any, tuple[Int, Result]] = {}  # numbers of non-zero elements
+        self.places: dict[Any, Fake] = {}  # and their indices, where the program does not see them
         self.layout_assumptions = LayoutAssumptions(self.shape_env, self.graph)
 
     @classmethod
@@ -158,7 +162,7 @@ class Recorder(TorchDispatchMode):
         # PyTorch would wrap __torch_dispatch__ in a helper that imports its own compiler.
         return False
 
-    # Entered for every recorded call: TorchDispatchMode's own methods also keep what modes inside modes need.
+    # It runs for every recorded call: TorchDispatchMode's own methods also maintain state for nested modes.
     def __enter__(self) -> Recorder:
         _push_mode(self)
         return self
@@ -169,7 +173,7 @@ class Recorder(TorchDispatchMode):
     # ---- what the interpreter calls
 
     def input(self, tensor: torch.Tensor, key: object, pattern: Pattern | None = None) -> Fake:
-        """The Fake of a real tensor; `key` says where the tensor comes from.  One Fake per tensor object."""
+        """Returns the Fake of a real tensor; `key` is its source. There is one Fake per tensor object."""
         found = self._input_of.get(id(tensor))
         if found is not None:
             return found
@@ -186,18 +190,18 @@ class Recorder(TorchDispatchMode):
         return fake
 
     def give(self, fake: Fake, tensor: torch.Tensor, key: object) -> None:
-        """Make it the Fake of an input."""
+        """Registers `fake` as the Fake of an input."""
         self.placeholder(f"input_{len(self.inputs)}", fake)
         fake.memory.input, fake.memory.inference = len(self.inputs), tensor.is_inference()
         self.inputs.append((key, tensor, fake))
         self._input_of[id(tensor)] = fake
 
     def origin_of(self, placeholder: torch.fx.Node) -> Any:
-        """Where an input comes from."""
+        """Returns the source of an input."""
         return self.inputs[placeholder.meta["val"].memory.input][0]
 
     def real_of(self, placeholder: torch.fx.Node) -> torch.Tensor:
-        """The tensor that an input was in the captured call."""
+        """Returns the real tensor of an input in the captured call."""
         return self.inputs[placeholder.meta["val"].memory.input][1]
 
     @property
@@ -205,7 +209,7 @@ class Recorder(TorchDispatchMode):
         return len(self.inputs)
 
     def is_given_nothing(self) -> bool:
-        """Whether an input, which is no module's own, has no elements."""
+        """Whether an input that is not a parameter or buffer of a module has no elements."""
         own = ("_buffers", "_parameters")
         return any(
             0 in tensor.shape and not any(link in own for _, link in key.links())
@@ -213,12 +217,12 @@ class Recorder(TorchDispatchMode):
         )
 
     def adopt(self, fake: Fake, node: torch.fx.Node) -> None:
-        """A tensor of its own that `node` makes."""
+        """Registers a tensor that `node` makes, with memory of its own."""
         fake.node, fake.memory = node, self.memory_of(fake)
         self.fakes.append(fake)
 
     def placeholder(self, name: str, fake: Fake) -> Fake:
-        """A fresh Fake, which the graph is given."""
+        """Makes a placeholder for a fresh Fake."""
         with self.graph.inserting_before(self._marker):
             fake.node = self.graph.placeholder(name)
         fake.node.meta["val"] = fake
@@ -227,29 +231,30 @@ class Recorder(TorchDispatchMode):
         return fake
 
     def memory_owner(self, fake: Fake) -> tuple[Any, torch.Tensor] | None:
-        """Key and tensor of the input whose memory it shares, None if it shares none."""
+        """Returns key and tensor of the input whose memory `fake` shares; None if there is none."""
         number = fake.memory.input
         return None if number is None else self.inputs[number][:2]
 
     def call(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], where: object
     ) -> Any:
-        """`fn(*args, **kwargs)` on Fakes, recorded.  Raises Break where that is impossible."""
+        """Records `fn(*args, **kwargs)` on Fakes. Raises Break where that is impossible."""
         return record_call(self, fn, args, kwargs, where)
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """`fn(*args, **kwargs)`, every op of it recorded."""
+        """Runs `fn(*args, **kwargs)` and records every op of it."""
         return run_recorded(self, fn, args, kwargs)
 
     def made_in_call(self) -> set[int]:
-        """The identities of the Fakes that the last call has made."""
+        """Returns the identities of the Fakes that the last call has made."""
         return {id(fake) for fake in self.fakes[self.old :]}
 
     def snapshot(self) -> tuple[Any, int, int, tuple[int, int]]:
         return (self.graph._root.prev, self.n_ops, len(self.undo), self.layout_assumptions.mark())
 
     def restore(self, snapshot: tuple[Any, int, int, tuple[int, int]]) -> None:
-        """Take back everything recorded since; inputs stay known (unused ones are dropped at the end)."""
+        """Takes back everything that was recorded since the snapshot; inputs stay registered (unused ones are
+        dropped at the end)."""
         last, self.n_ops, undo, assumptions = snapshot
         self.layout_assumptions.take_back(assumptions)
         lost = None
@@ -262,11 +267,11 @@ class Recorder(TorchDispatchMode):
         while self.graph._root.prev is not last:
             self.graph.erase_node(self.graph._root.prev)
         if lost is not None and lost.site is not None:
-            # Autograd does not take back what a write has made of a history.
+            # The effect of a write on autograd's history cannot be undone.
             raise Avoid(lost.site)
 
     def release(self) -> None:
-        """The captured call's tensors are the caller's again."""
+        """Drops all references to the tensors of the captured call."""
         self.inputs.clear()
         self.undo.clear()
         self.known.clear()
@@ -310,7 +315,7 @@ class Recorder(TorchDispatchMode):
             kwargs = {name: without_numbers(a) for name, a in kwargs.items()}
         tensors_of(func, args, kwargs)
         if self.autocast != self.around and not str(func).startswith(KNOWN):
-            # What its code calls is cast, or not, as where the program calls it.
+            # Autocast treats the calls inside its kernel as it treats those of the program.
             raise Break(
                 "unsupported_op", f"{func} under autocast that the graph does not run under"
             )
@@ -333,7 +338,7 @@ class Recorder(TorchDispatchMode):
                 self.written_parts[number] = WrittenPart.of(func, args, kwargs)
             return result
         if shape_env.behaviour == "view":
-            if shape_env.is_composite:  # others stand for it, and some of them may be no views
+            if shape_env.is_composite:  # other ops replace it, and some of them may not be views
                 raise Break("unsupported_op", f"{func} as one op")
             return view(self, func, args, kwargs)
         if (special := SPECIAL.get(func) or special_of(func)) is not None:
@@ -352,7 +357,7 @@ class Recorder(TorchDispatchMode):
             guard_ranges(func, args, kwargs)
         node_args = torch.fx.node.map_aggregate(args, self.node_of)
         node_kwargs = torch.fx.node.map_aggregate(kwargs, self.node_of) if kwargs else kwargs
-        # Arguments are set afterwards: handed over here, they would be searched for symbolic sizes.
+        # Arguments are set afterwards: `create_node` would search them for symbolic sizes.
         node = self.graph.create_node("call_function", func, name=facts_of(func).name)
         node.args = node_args
         if node_kwargs:
@@ -380,7 +385,7 @@ class Recorder(TorchDispatchMode):
         return node
 
     def _assumed(self, text: str) -> object:
-        """The line that makes an assumption about sizes."""
+        """Logs an assumption about sizes; returns the line that makes it."""
         if "sizes" in config.logs:
             log("sizes", f"{text}  {self.where}")
         return self.where
@@ -391,7 +396,8 @@ class Recorder(TorchDispatchMode):
     def _with_dtype(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The program has changed the default dtype, and graphs run under the one before: an op that depends on it is given its dtype."""
+        """Adds a dtype to an op that depends on the default dtype: the program has changed the default, but
+        the graph runs under the former one."""
         plain = torch.fx.node.map_aggregate((args, kwargs), self.node_of)
         now = torch.get_default_dtype()
         wanted = dtypes_of(infer_node(func, *plain))
@@ -423,7 +429,7 @@ class Recorder(TorchDispatchMode):
         return self.numbers.node(a.node.number) if isinstance(a, SYMBOLS) else a
 
     def all_placeholders(self) -> list[torch.fx.Node]:
-        """Those of tensors, then those of numbers."""
+        """Returns the placeholders of tensors, then those of numbers."""
         return [*self.placeholders, *(p for _, _, p in self.numbers.inputs)]
 
     def new(self, meta: Any, device: torch.device) -> Any:
@@ -456,11 +462,11 @@ class Recorder(TorchDispatchMode):
         return list(value) if facts_of(func).returns_list else value
 
     def constant(self, name: str) -> torch.Tensor:
-        """What a `get_attr` node stands for."""
+        """Returns the tensor of a `get_attr` node."""
         return self.constants.get_buffer(name)
 
     def new_constant(self, tensor: torch.Tensor) -> Fake:
-        """A tensor made from Python numbers: kept in the graph module, copied afresh in every call."""
+        """Records a tensor made from Python numbers: the graph module keeps it, and every call copies it."""
         if tensor.device.type == "cuda":
             self.relies_on[CURRENT_DEVICE] = None
         name = f"constant_{len(self.constants._buffers)}"

@@ -1,8 +1,8 @@
-"""Recurrent layers of the CPU whose gradient is needed: one library call, and one for their derivative.
+"""Recurrent layers on the CPU that need gradients: one library call, and one for their derivative.
 
-oneDNN makes what its derivative needs only where gradient mode is on, which is off while a graph runs: an operator of our own turns it on, below
-autograd.  How large that is only oneDNN knows, so a layer of these sizes is tried once.
-"""
+oneDNN makes what its derivative needs only in gradient mode, which is off while a graph runs. So an operator
+of our own turns it on, below autograd. Only oneDNN knows the size of that data, so a layer of these sizes is
+tried once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _hashable(rest: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _kept(given: tuple[Any, ...], rest: tuple[Any, ...]) -> int:
-    """Bytes that such a layer keeps for its derivative."""
+    """Returns how many bytes such a layer keeps for its derivative."""
     with torch._C._DisableTorchDispatch():
         tensors = [_zeros(*how) for how in given]
         return int(_with_derivative(*tensors, *rest)[3].numel())
@@ -59,7 +59,7 @@ def _with_derivative(*args: Any) -> Any:
 
 
 def _run(*args: Any) -> Any:
-    # Under autograd, it is the layer itself, whose gradient has a gradient, too.
+    # Under autograd, it is the layer itself, whose gradient also has a gradient.
     return layer(*args) if torch.is_grad_enabled() else _with_derivative(*args)
 
 

@@ -1,8 +1,8 @@
-"""Writes that cannot be said as functions, and which elements two views of one memory share: what an op gives that writes one and reads the other may
-depend on the order in which it goes.
+"""Detects writes that have no functional form, and which elements two views of one memory share. The result
+of an op that writes one view and reads the other may depend on the order of its elements.
 
-A view is followed to the nearest tensor that both are views of, as an arithmetic progression of positions along each of its dimensions.
-"""
+A view is followed to the nearest tensor that both are views of, as an arithmetic progression of positions
+along each of its dimensions."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ aten = torch.ops.aten
 
 
 def refusal(func: Any, targets: Sequence[Fake], operands: Sequence[Fake]) -> str | None:
-    """Why writing to `targets` cannot be said as a function."""
+    """Returns why writing to `targets` has no functional form; None if it has one."""
     if func is aten.rrelu_with_noise.default and not is_plain(operands[0]):
-        return "of one with other strides"  # which its functional form keeps
+        return "of one with other strides"  # its functional form keeps the strides
     if func is aten.abs_.default and targets[0].is_complex():
         return "of complex numbers"
     if func is aten.linalg_lu_solve.out and targets[0].is_complex():
-        return "of complex numbers"  # which may be left lazily conjugated
+        return "of complex numbers"  # the result may be lazily conjugated
     beside: dict[int, list[Fake]] = {}
     for t in operands:
         beside.setdefault(id(t.memory), []).append(t)
@@ -45,19 +45,19 @@ def refusal(func: Any, targets: Sequence[Fake], operands: Sequence[Fake]) -> str
         own = func is aten.copy_.default or _is_pointwise(func)
         same = [t for t in beside[id(target.memory)] if t is target]
         if len(same) > 1 and not own:
-            return "on a tensor that it also reads"  # which many refuse
+            return "on a tensor that it also reads"  # many ops refuse that
         for t in beside[id(target.memory)]:
             if t is not target and _overlap(target, t, own):
                 return "on tensors that overlap"
         out = is_out(func)
         if out and not target.numel() and torch.Tag.pointwise not in func.tags:
-            return "into an empty tensor"  # which some lay out anew
+            return "into an empty tensor"  # some ops change its layout
         if target.is_contiguous():
             continue
-        if torch.Tag.nondeterministic_seeded in func.tags:  # the order of memory counts
+        if torch.Tag.nondeterministic_seeded in func.tags:  # the order of memory matters
             return "on a tensor that is not contiguous"
         if out and torch.Tag.pointwise not in func.tags:
-            return "into a tensor that is not contiguous"  # which some lay out anew
+            return "into a tensor that is not contiguous"  # some ops change its layout
     return None
 
 
@@ -66,7 +66,8 @@ def _is_pointwise(func: Any) -> bool:
 
 
 def _overlap(a: Fake, b: Fake, pointwise: bool) -> bool:
-    """Where eager refuses to write to `a` and read `b`, and where it reads what it has written.  Source: `get_overlap_status` of ATen's MemoryOverlap."""
+    """Whether eager refuses to write to `a` and read `b`, or reads elements that it has written. Source:
+    `get_overlap_status` of ATen's MemoryOverlap."""
     if not a.numel() or not b.numel():
         return False
     if not (is_dense(a) and is_dense(b)):
@@ -80,7 +81,7 @@ def _overlap(a: Fake, b: Fake, pointwise: bool) -> bool:
 
 @dataclass(frozen=True)
 class Positions:
-    """Along one dimension of the tensor that the view is of."""
+    """Positions along one dimension of the base tensor."""
 
     start: Int
     step: Int
@@ -99,15 +100,17 @@ class Positions:
 
 @dataclass(frozen=True)
 class Region:
-    """`places` has, for each dimension of the view, the one that it walks along; None for those of size 1 that were put in."""
+    """`places` has, for each dimension of the view, the base dimension along which it runs; None for inserted
+    dimensions of size 1."""
 
     axes: tuple[Positions, ...]
     places: tuple[int | None, ...]
 
 
 def _disturbs(target: Fake, other: Fake, pointwise: bool) -> bool:
-    """Whether an op that writes `target` as it goes may read elements of `other` that it has written before: then what it gives depends on its
-    order, which is from lower addresses to higher ones where it goes element by element."""
+    """Whether an op that writes `target` step by step may read elements of `other` that it has already
+    written. Then its result depends on its order, which is from lower to higher addresses for elementwise
+    ops."""
     chain = _chain(target)
     base = next((f for f in _chain(other) if any(f is g for g in chain)), None)
     if base is None or overlaps(base.shape, base.stride()):
@@ -137,7 +140,7 @@ def _chain(fake: Fake) -> list[Fake]:
 
 
 def _region(fake: Fake, base: Fake) -> Region | None:
-    """None where a view on the way is of another kind."""
+    """Returns the region of `base` that `fake` views; None if a view between them is of another kind."""
     if fake is base:
         axes = tuple(Positions(0, 1, n) for n in base.shape)
         return Region(axes, tuple(range(len(axes))))

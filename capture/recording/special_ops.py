@@ -1,8 +1,7 @@
-"""Ops that are recorded in their own way.
+"""Ops and functions that have recording rules of their own.
 
-SPECIAL: what is recorded for an ATen op.  WHOLE: functions that PyTorch takes apart before ops are recorded, but that are one
-library call; WHOLE_ON_GPU: those that are one there.
-"""
+SPECIAL: rules for ATen ops. WHOLE: functions that PyTorch decomposes before ops are recorded, but that are
+one library call here; WHOLE_ON_GPU: those that are one library call on GPUs."""
 
 from __future__ import annotations
 
@@ -32,12 +31,13 @@ aten = torch.ops.aten
 
 
 def _record_batch_norm(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """`native_batch_norm` writes its running statistics without saying so in its schema, and to autograd."""
+    """Records `native_batch_norm`, which writes its running statistics although its schema and autograd do
+    not show it."""
     x, weight, bias, mean, var, training, momentum, eps = args
     dtypes = {t.dtype for t in (weight, bias, mean, var) if t is not None}
     wanted = ({x.dtype}, {torch.float32}) if x.dtype.itemsize == 2 else ({x.dtype},)
     if dtypes and dtypes not in wanted and (x.device.type == "cpu" or len(dtypes) > 1):
-        raise Break("op_error", f"{func}: parameters of other dtypes")  # which kernels refuse
+        raise Break("op_error", f"{func}: parameters of other dtypes")  # kernels refuse them
     if not (training or x.is_floating_point()):
         raise Break("op_error", f"{func} of {x.dtype}")
     if not training:
@@ -60,8 +60,8 @@ def _record_batch_norm(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _record_cudnn_batch_norm(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """cuDNN's batch norm is recorded as the plain one: in one kernel with what surrounds it, it moves fewer bytes.  Its fourth
-    result is cuDNN's own memory for its own backward."""
+    """Records cuDNN's batch norm as the plain one: fused with its neighbours in one kernel, it moves fewer
+    bytes. Its fourth result is cuDNN's own memory for its own backward."""
     out, mean, invstd = _record_batch_norm(recorder, func, args, kwargs)
     empty = recorder.pure(
         aten.empty.memory_format, ([0],), {"dtype": torch.uint8, "device": out.device}
@@ -70,7 +70,7 @@ def _record_cudnn_batch_norm(recorder: Any, func: Any, args: Any, kwargs: Any) -
 
 
 def _record_batch_norm_backward(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """In training it does not look at the running statistics, which the forward graph has changed."""
+    """Ignores the running statistics in training, because the forward graph has changed them."""
     grad, x, weight, mean, var, save_mean, save_invstd, training, eps, mask = args
     if training:
         mean = var = None
@@ -86,7 +86,8 @@ def _record_cudnn_batch_norm_backward(recorder: Any, func: Any, args: Any, kwarg
 
 
 def _record_as_strided_scatter(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Its offset counts from the start of the memory, wherever the tensor starts; loops of ours, which know no complex numbers, count from that."""
+    """Its offset counts from the start of the memory, wherever the tensor starts. Our loops count from the
+    start of the tensor, and do not support complex numbers."""
     x, _, size, stride, *_ = args
     beyond = reaches_beyond(x, *args[2:], **kwargs)
     whole = x.is_contiguous() and not x.storage_offset() and not x.dtype.is_complex
@@ -96,7 +97,7 @@ def _record_as_strided_scatter(recorder: Any, func: Any, args: Any, kwargs: Any)
 
 
 def _record_empty(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """With deterministic algorithms, PyTorch fills memory that nobody has written to."""
+    """Fills the result where deterministic algorithms are on: PyTorch then fills uninitialized memory."""
     settings = (
         torch._C._get_deterministic_algorithms,
         torch._C._get_deterministic_fill_uninitialized_memory,
@@ -119,7 +120,8 @@ def _record_assertion(recorder: Any, func: Any, args: Any, kwargs: Any) -> None:
 
 
 def _record_fake_quantize(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Whether the zero points of channels are in the range is up to the data, if they are ints: the kernel looks at them first."""
+    """Records a check of integer zero points, as the kernel does: whether those of channels are in the range
+    depends on the data."""
     x, _, zero_point, _, low, high = args
     if not zero_point.is_floating_point():
         if x.device.type != "cpu":
@@ -135,7 +137,7 @@ def _record_fake_quantize(recorder: Any, func: Any, args: Any, kwargs: Any) -> A
 
 
 def _record_dropout(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Which random numbers its kernel draws depends on how its input lies in memory."""
+    """Notes the layout of the input, because it decides which random numbers the kernel draws."""
     x = args[0]
     if not x.numel():
         raise Break("unsupported_op", f"{func} of nothing, which is the tensor itself")
@@ -147,14 +149,14 @@ def _record_dropout(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return results
 
 
-# They need no vectors; PyTorch has them computed for any subclass of tensors, which Fakes are, too.
+# They need no vectors, but PyTorch computes vectors for any subclass of tensors, and Fakes are one.
 ONLY_VALUES = frozenset({
     torch.linalg.svdvals, torch.linalg.norm, torch.linalg.matrix_norm, torch.linalg.cond, torch.linalg.matrix_rank, torch.norm,
     torch.functional.norm, torch.Tensor.norm, torch.nuclear_norm, torch.linalg.eigvalsh,
 })  # fmt: skip
 
 
-# Their derivatives check that what is asked for is defined, but not for Fakes.
+# Their derivatives check that the requested gradient is defined, but not for Fakes.
 CHECKED = frozenset({aten.linalg_eig.default, aten._linalg_eigh.default, aten._linalg_svd.default})
 
 
@@ -167,7 +169,7 @@ def is_checked(node: torch.fx.Node) -> bool:
 
 
 def _record_values(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Singular values and eigenvalues; whether vectors are computed is the third argument."""
+    """Records singular values and eigenvalues; the third argument says whether vectors are computed."""
     is_followed = torch.is_grad_enabled() and args[0].requires_grad
     if recorder.function in ONLY_VALUES and not is_followed:
         second = func._schema.arguments[1].default_value
@@ -176,7 +178,7 @@ def _record_values(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _quantized(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """PyTorch's shape functions take the result for a plain tensor."""
+    """Breaks, because PyTorch's shape functions treat the quantized result as a plain tensor."""
     raise Break("unsupported_tensor", f"{func} makes a quantized tensor")
 
 
@@ -184,20 +186,22 @@ POOLS_OF_ROWS = frozenset({F.max_pool1d, torch.max_pool1d, torch.nn.functional._
 
 
 def pools_as_image(x: torch.Tensor, args: Any, kwargs: Any, is_followed: bool) -> bool:
-    """Whether one of `POOLS_OF_ROWS` is composed of the ops that are recorded, and not its own kernel, of which there is one for the CPU."""
+    """Whether a function of `POOLS_OF_ROWS` decomposes into the recorded ops, instead of using its own
+    kernel, which exists only for the CPU."""
     wants_indices = kwargs.get("return_indices", args[6] if len(args) > 6 else False)
     return is_followed or bool(wants_indices) or x.device.type != "cpu"
 
 
 def _record_max_pool(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Windows of one row are also what `max_pool1d` comes to, which on the CPU has a kernel of its own that refuses integers."""
+    """Handles windows of one row, to which `max_pool1d` also decomposes; on the CPU that has a kernel of its
+    own, which refuses integers."""
     x, kernel, *_ = args
     if kernel[0] == 1 and x.device.type == "cpu" and not x.dtype.is_floating_point:
         raise Break("op_error", f"{func}: one-dimensional, of integers")
     if recorder.function in POOLS_OF_ROWS and not recorder.goes_as_eager:
         if any(type(n) is int and n == 0 for n in x.shape[1:]):
             raise Break("op_error", f"{func}: one-dimensional, of nothing")
-        # That kernel's result is a fresh tensor, whichever way the operand lies.
+        # That kernel's result is a fresh tensor, whatever the layout of the operand.
         x = recorder.pure(aten.clone.default, (x,), {"memory_format": torch.contiguous_format})
         args = (x, *args[1:])
     return recorder.pure(func, args, kwargs)
@@ -205,24 +209,26 @@ def _record_max_pool(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 def _record_convolution(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     if not args[1].shape[0]:
-        raise Break("op_error", f"{func}: no channels in the weight")  # which only kernels look at
+        raise Break("op_error", f"{func}: no channels in the weight")  # only kernels check this
     result = recorder.pure(func, args, kwargs)
-    # Meta kernels refuse less, of transposed ones above all.
+    # Meta kernels refuse fewer shapes, above all of transposed convolutions.
     if any((args[6] or type(n) is int) and n < 1 for n in result.shape[2:]):
         raise Break("op_error", f"{func}: nothing is left of the image")
     return result
 
 
 def _record_products(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Their kernels call ops that autocast changes, which the shape functions do not know; graphs run in the caller's setting, not in that of a
-    region of the program, nor in that beneath an op of which autocast casts the operands."""
+    """Breaks under autocast: the kernels call ops that autocast changes, and the shape functions do not know
+    that. Graphs run in the caller's autocast setting, not in that of a region of the program, nor in that
+    inside an op whose operands autocast casts."""
     if args[0].device.type in (*recorder.autocast, *recorder.around):
         raise Break("unsupported_op", f"{func} under autocast")
     return recorder.pure(func, args, kwargs)
 
 
 def _record_joined(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Their kernels call `cat`, which refuses under autocast what is of another 16-bit type."""
+    """Breaks where the kernel would raise: it calls `cat`, which under autocast refuses operands of another
+    16-bit type."""
     first = args[0] if isinstance(args[0], torch.Tensor) else args[0][0]
     halves = {torch.float16, torch.bfloat16} - {torch.get_autocast_dtype(first.device.type)}
     if first.device.type in recorder.autocast and first.dtype in halves:
@@ -237,8 +243,9 @@ def _record_channel_shuffle(recorder: Any, func: Any, args: Any, kwargs: Any) ->
 
 
 def _record_clamp(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Its derivatives combine masks in place for plain tensors, and not for others as Fakes are: they raise where two of the tensors
-    together are smaller than the result."""
+    """Breaks where the derivative would raise. It combines masks in place for plain tensors, but not for
+    subclasses such as Fakes; in place, it raises where two of the tensors together are smaller than the
+    result."""
     result = recorder.pure(func, args, kwargs)
     low, high = (*args[1:], *kwargs.values(), None)[:2]
     bounds = [t for t in (low, high) if t is not None]
@@ -323,8 +330,8 @@ def _record_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """PyTorch chooses among its kernels when the call runs: by dtype, sizes and what the chip can do.  Autograd needs to know the
-    very kernel, which its function then chooses here."""
+    """Records attention as one op, for which PyTorch chooses a kernel at run time by dtype, sizes and chip.
+    Autograd needs to know the exact kernel; PyTorch's function then chooses it here."""
     options = {"scale": scale, "enable_gqa": enable_gqa}
     if dropout_p > 0 or recorder.is_followed:
         if isinstance(attn_mask, torch.Tensor) and not is_causal:
@@ -348,8 +355,8 @@ def _record_attention(
 
 
 def settled_mask(recorder: Any, query: Any, key: Any, mask: Any) -> tuple[Any, bool]:
-    """(mask, is_causal): what a mask that is the same at every call says, without it where that is nothing, or that no query sees a
-    later key; the fast kernels take no mask."""
+    """Returns (mask, is_causal) by constant folding of the mask. The mask is dropped where it hides nothing,
+    or exactly the later keys of each query; the fast kernels take no mask."""
     known = known_mask(mask, recorder)
     queries, keys = query.shape[-2], key.shape[-2]
     if known is None:
@@ -373,7 +380,7 @@ def _record_ctc_loss(
     reduction: Any = "mean",
     zero_infinity: bool = False,
 ) -> Any:
-    """What its inner op keeps for gradients is as large as the data says."""
+    """Records the public function, because the inner op keeps a tensor of data-dependent size for gradients."""
     if isinstance(reduction, str):
         reduction = torch.nn._reduction.get_enum(reduction)
     lengths = (input_lengths, target_lengths)
@@ -388,14 +395,15 @@ def _record_ctc_loss(
 def _record_cosine_similarity(
     recorder: Any, x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8
 ) -> Any:
-    # Of complex numbers it is refused.
+    # Complex numbers are refused.
     if not recorder.is_followed or torch.result_type(x1, x2).is_complex:
         return recorder.run(torch.cosine_similarity, (x1, x2, dim, eps), {})
     return recorder.run(_cosine_similarity, (x1, x2, dim, eps), {})
 
 
 def _cosine_similarity(x1: torch.Tensor, x2: torch.Tensor, dim: int, eps: float) -> torch.Tensor:
-    """As PyTorch has it, except that norms are raised to `eps` in the open: there that is hidden from autograd, so that gradients pass."""
+    """Does what PyTorch does, except that autograd sees how norms are raised to `eps`: PyTorch hides that
+    from autograd, so that gradients pass."""
     dtype = torch.result_type(x1, x2)
     given = [x if x.is_floating_point() else x.to(dtype) for x in (x1, x2)]
     directions = []
@@ -406,7 +414,7 @@ def _cosine_similarity(x1: torch.Tensor, x2: torch.Tensor, dim: int, eps: float)
 
 
 def _tell_strides(recorder: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """Those of a tensor without elements are others."""
+    """Decides first whether the tensor has elements, because an empty tensor has other strides."""
     for n in x.shape:
         if isinstance(n, Size):
             bool(n > 0)
@@ -417,7 +425,8 @@ INDEX_PUTS = (torch.index_put, torch.index_put_, torch.Tensor.index_put, torch.T
 
 
 def _record_one_hot(recorder: Any, index: Any, num_classes: Any = -1) -> Any:
-    """Of tensors that hold nothing PyTorch compares with all classes: that checks nothing, and its result lies otherwise."""
+    """Records `one_hot` as one op. For tensors without data, PyTorch compares with all classes; that checks
+    nothing, and its result has another layout."""
     is_known = isinstance(num_classes, Size) or num_classes > 0
     if not is_known and num_classes != -1:
         raise Break("op_error", "one_hot without classes")

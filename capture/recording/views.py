@@ -1,4 +1,4 @@
-"""Ops that give views of tensors, and those that turn a tensor into another view of its memory, as the recorder meets them."""
+"""Records ops that return views, and ops that turn a tensor into another view of its memory."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from frameloom.capture.recording.recorder import Recorder
 
 aten = torch.ops.aten
-MAX_VIEWS = 500  # of views
-MAX_PIECES = 10_000  # of one tensor by one call
-# Whose result keeps, behind its one element, the memory of what was summed up.
+MAX_VIEWS = 500  # depth of views of views
+MAX_PIECES = 10_000  # views of one tensor made by one call
+# Ops whose one-element result keeps the larger memory of the unreduced values.
 LEAVES_MEMORY = frozenset(
     {
         aten.mse_loss.default,
@@ -48,9 +48,9 @@ def view(
     kwargs: dict[str, Any],
     piece: Piece | None = None,
 ) -> Any:
-    """The Fake of a view of the first argument; a list of them where the op splits."""
+    """Records a view of the first argument and returns its Fake; a list of Fakes where the op splits."""
     parent, *rest = args
-    if not isinstance(parent, Fake):  # a number of which autograd takes the conjugate
+    if not isinstance(parent, Fake):  # a number whose conjugate autograd takes
         return recorder.new_constant(func(torch.tensor(parent), *rest, **kwargs).resolve_conj())
     if func is aten.detach.default and _is_new(recorder, parent):
         return parent
@@ -64,7 +64,7 @@ def view(
             for k, (f, a) in enumerate(pieces)
         ]
     told = func is not aten._unsafe_view.default and (
-        # Whichever way PyTorch goes: what shares the memory of its operands is a view of them.
+        # On every path of PyTorch, a result that shares the memory of its operands is a view of them.
         recorder.goes_as_eager or id(parent.memory.root) not in recorder.made_in_call()
     )
     if func is aten._unsafe_view.default:
@@ -97,7 +97,8 @@ def view(
 
 
 def _is_new(recorder: Recorder, fake: Fake) -> bool:
-    """Whether a function that makes tensors of nothing has just made it.  For subclasses, PyTorch's bindings hand on a detached one."""
+    """Whether a function without tensor operands has just made it. For subclasses, PyTorch's bindings pass on
+    a detached one."""
     if (
         not recorder.fakes
         or recorder.fakes[-1] is not fake
@@ -112,7 +113,8 @@ def _is_new(recorder: Recorder, fake: Fake) -> bool:
 def _of_the_memory(
     recorder: Recorder, parent: Fake, size: Any, stride: Any, storage_offset: Any = None
 ) -> tuple[Any, ...]:
-    """The arguments of `as_strided` that give that view of all the memory: once the parent is written to, its node has only its own elements."""
+    """Returns the arguments of `as_strided` that give the same view from the memory's root: after a write to
+    the parent, its node has only its own elements."""
     root = parent.memory.root
     offset = parent.storage_offset() if storage_offset is None else storage_offset
     plain = not recorder.is_followed and not root.requires_grad and counts(parent)
@@ -124,7 +126,8 @@ def _of_the_memory(
 
 
 def _avoid_memory_behind(fake: Fake) -> None:
-    """Capture again, with a break where it was made: eager's result may have more memory than elements."""
+    """Captures again with a graph break where the tensor was made: eager's result may have more memory than
+    elements."""
     memory = fake.memory
     site = memory.root.node.meta.get("site")
     if memory.input is None and not memory.version and site is not None:
@@ -132,7 +135,8 @@ def _avoid_memory_behind(fake: Fake) -> None:
 
 
 def check_memory_behind(outputs: Sequence[Fake]) -> None:
-    """Results that plain Python gets, of a function that may look at what lies behind their elements."""
+    """Breaks for results that leave the graph where the function may look at the memory behind their
+    elements."""
     for fake in outputs:
         node = fake.memory.root.node
         site = node.meta.get("site") if node.target in LEAVES_MEMORY else None
@@ -141,7 +145,8 @@ def check_memory_behind(outputs: Sequence[Fake]) -> None:
 
 
 def check_bits(outputs: Sequence[Fake]) -> None:
-    """Results that are inference tensors where their memory is none, or the other way round: plans make no such views."""
+    """Breaks for results that are inference tensors while their memory is not one, or the reverse: plans
+    cannot make such views."""
     for fake in outputs:
         if (view := bits_made_apart(fake)) is not None:
             site = view.node.meta.get("site")
@@ -153,7 +158,8 @@ def check_bits(outputs: Sequence[Fake]) -> None:
 
 
 def reshape(recorder: Recorder, func: Any, fake: Fake, *args: Any, **kwargs: Any) -> Fake:
-    """`squeeze_`, `as_strided_` and the like on a fresh result, as PyTorch's own functions use them: the tensor becomes a view of what it was."""
+    """Records `squeeze_`, `as_strided_` and similar ops on a fresh result, as PyTorch's own functions use
+    them: the tensor becomes a view of its former self."""
     fresh = recorder.fakes[recorder.old :]
     form = functional_form_of_view(func)
     if form is None or not any(f is fake for f in fresh) or fake.version != fake.memory.version:
@@ -179,7 +185,7 @@ def reshape(recorder: Recorder, func: Any, fake: Fake, *args: Any, **kwargs: Any
 
 
 def _rename(recorder: Recorder, fake: Fake, other: Fake) -> None:
-    """The nodes of the current call whose value is `fake` have `other`, which stands for what it was."""
+    """Replaces `fake` by `other`, its former self, as the value of the nodes of the current call."""
     for node in reversed(recorder.graph.nodes):
         if node is recorder.last:
             return

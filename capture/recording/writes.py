@@ -1,4 +1,4 @@
-"""In-place and out= ops as the recorder meets them, and what inputs hold at the end of the graph."""
+"""Records in-place and out= ops, and writes the final values of inputs at the end of the graph."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ aten = torch.ops.aten
 
 
 def write_op(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Compute the functional form, then give its results to the written tensors."""
+    """Records the functional form of a write, and assigns its results to the written tensors."""
     schema = func._schema
     named = {**dict(zip((a.name for a in schema.arguments), args, strict=False)), **kwargs}
     targets: list[Fake] = []
-    listed: list[Fake] = []  # of lists, which autograd leaves to the kernels to count
+    listed: list[Fake] = []  # those in lists: the kernels count their versions, not autograd
     for a in schema.arguments:
         if a.alias_info is not None and a.alias_info.is_write and named.get(a.name) is not None:
             value = named[a.name]
             if isinstance(value, list | tuple):
                 listed.extend(value)
             targets.extend(value if isinstance(value, list | tuple) else [value])
-    # PyTorch makes a tensor of a number, of one given as `out`, too.
+    # PyTorch converts a number to a tensor, also one given as `out`.
     if not all(isinstance(t, Fake) for t in targets):
         raise Break("unsupported_op", f"{func} into a number")
     if isinstance(args[0], list | tuple) and one_needs_another(args, kwargs):
@@ -76,7 +76,7 @@ def write_op(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
     if is_out(func):
         recorder.outs.update(map(id, targets))
     for target, value in zip(targets, values, strict=True):
-        if bits_made_apart(target) is not None:  # it counts no writes
+        if bits_made_apart(target) is not None:  # autograd counts no writes for it
             raise Break(
                 "unsupported_op",
                 f"{func} writes a view(dtype) made in another inference mode than its memory",
@@ -96,7 +96,7 @@ def write_op(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
     if not schema.returns:
         return None
     if schema.returns[0].alias_info is None:
-        # Behind them: the new values of what is written.
+        # The results proper come first, the new values of the written tensors last.
         results = results[: len(schema.returns)]
         return tuple(results) if len(results) > 1 else results[0]
     if len(schema.returns) == 1:
@@ -105,7 +105,7 @@ def write_op(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
 
 
 def conform(recorder: Recorder, value: Fake, target: Fake, func: Any) -> Any:
-    """A node with `value`'s elements in `target`'s dtype and layout."""
+    """Returns a node with `value`'s elements in `target`'s dtype and layout."""
     if value.device != target.device:
         raise Break("op_error", f"{func} into a tensor on another device")
     if value.shape != target.shape:
@@ -132,7 +132,7 @@ def _copied(recorder: Recorder, target: Fake, source: Any) -> Any:
         raise Break("op_error", f"copy_ of {list(source.shape)} into {list(target.shape)}")
     recorder.n_ops += 1
     if (
-        not recorder.notes_nodes  # gradients may come in other layouts, and the target keeps its own
+        not recorder.notes_nodes  # gradients may have other layouts, and the target keeps its own
         and source.shape == target.shape
         and source.dtype == target.dtype
         and lie_alike(source, target)
@@ -142,7 +142,8 @@ def _copied(recorder: Recorder, target: Fake, source: Any) -> Any:
 
 
 def write_back(recorder: Recorder) -> list[int]:
-    """At the end of the graph: inputs that were written get their last values.  Their numbers."""
+    """Copies the last value of each written input into it, at the end of the graph. Returns the numbers of
+    these inputs."""
     mutated = []
     numbers = {p for _, _, p in recorder.numbers.inputs}
     recorder.placeholders = [
@@ -163,7 +164,7 @@ def write_back(recorder: Recorder) -> list[int]:
 
 
 def is_by_function(fake: Fake) -> bool:
-    """Whether it is a view that an autograd Function of the program made, or one of that."""
+    """Whether it is a view that an autograd Function of the program made, or a view of such a view."""
     while fake.view_of is not None and fake.view_of.func is not aten.detach.default:
         if fake.by_function is not None:
             return True
@@ -172,7 +173,8 @@ def is_by_function(fake: Fake) -> bool:
 
 
 def forget_values(outputs: Iterable[Fake]) -> dict[int, Any]:
-    """What is returned is made of what was written to.  By id: what views hold themselves, and others have read."""
+    """Makes written outputs replay their views from the memory. Returns, by id, the nodes that views hold
+    themselves and that others have read."""
     written = [f for f in outputs if f.memory.version]
     held = {id(f): f.node for f in written if f.version == f.memory.version}
     for fake in written:
@@ -181,7 +183,7 @@ def forget_values(outputs: Iterable[Fake]) -> dict[int, Any]:
 
 
 def forget_views(fake: Fake) -> None:
-    """Make every view between `fake` and its memory's root replay: a written view holds a value of its own."""
+    """Makes every view between `fake` and its memory's root replay: a written view holds a value of its own."""
     while fake.view_of is not None:
         fake.version = -1
         fake = fake.view_of.parent

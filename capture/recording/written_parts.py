@@ -1,4 +1,5 @@
-"""What an op saves that writes to a view.  Autograd's node for that puts the view's new values into its base, and hides the op."""
+"""What an op saves for backward when it writes to a view. Autograd's node for that puts the view's new values
+into its base, and hides the op."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ CHANGED = (
 
 @dataclass(frozen=True)
 class WrittenPart:
-    """One such op; of each tensor that it was given, whether it required a gradient, and how often its memory had been written to behind the op."""
+    """One such op. `given`: each tensor argument, whether it required a gradient, and how many writes its
+    memory had after the op."""
 
     func: Any
     args: tuple[Any, ...]
@@ -34,7 +36,8 @@ class WrittenPart:
         return WrittenPart(func, args, kwargs, given)
 
     def saved(self, saved_by: Callable[[Any], Iterable[torch.Tensor]]) -> Iterator[Any]:
-        """The memories of what it saves, but for copies.  PyTorch is asked, with tensors that are no views; `saved_by` says what a node saves."""
+        """Yields the memories of the tensors that it saves, without copies. It asks PyTorch, with tensors
+        that are not views; `saved_by` returns what a node saves."""
         made = {id(f): _like(f, follows) for f, follows, _ in self.given}
         for t in saved_by(self._node(made)):
             for f, _, counted in self.given:
@@ -52,7 +55,7 @@ class WrittenPart:
             args, kwargs = pytree.tree_map(plain, (self.args, self.kwargs))
             with torch.inference_mode(False), torch.enable_grad():
                 return self.func(*args, **kwargs).grad_fn
-        except Exception as error:  # without a kernel for such tensors
+        except Exception as error:  # the op has no kernel for such tensors
             let_mistakes_through(error)
             return None
 
@@ -61,5 +64,5 @@ def _like(fake: Fake, follows: bool) -> torch.Tensor:
     shape, strides = ([*map(hint_of, n)] for n in (fake.shape, fake.stride()))
     with torch.inference_mode(False), torch.enable_grad():
         t = torch.empty_strided(shape, strides, dtype=fake.dtype, device="meta")
-        # No leaf, as those may not be written to.
+        # Not a leaf, because leaves may not be written to.
         return t.requires_grad_().clone() if follows else t

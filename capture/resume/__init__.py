@@ -1,1 +1,1 @@
-"""Leaving a captured frame and going on behind it: resume functions, new bytecode, and effects that are replayed."""
+"""Leaves a captured frame and resumes behind it: resume functions, new bytecode, and replayed effects."""

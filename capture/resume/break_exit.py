@@ -1,7 +1,8 @@
-"""The end of a broken frame: carry out the instruction that broke, then leave with the state behind it.
+"""The end of a frame at a break: runs the instruction that broke, then leaves with the state behind it.
 
-In: the states of the frames at the break.  Out: the tail of the new code of each, and the specs of the resume functions for every way out.  Ways out
-are numbered: first the successors of the innermost instruction, then the normal return of each inlined call, innermost first.
+In: the states of the frames at the break. Out: the tail of each frame's new code, and the specs of the resume
+functions for every way out. Ways out are numbered: first the successors of the innermost instruction, then
+the normal return of each inlined call, innermost first.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ METHOD_LOADS = frozenset({"LOAD_METHOD", "LOAD_ATTR", "LOAD_SUPER_ATTR"})
 
 
 def frame_spec(lifetimes: Lifetimes, state: FrameState) -> ResumeSpec:
-    """The state of a frame at its current instruction, as arguments."""
+    """Returns the state of a frame at its current instruction, as arguments."""
     return _spec_at(
         lifetimes, state, state.at.index, tuple(value is not NULL for value in state.stack)
     )
@@ -92,7 +93,7 @@ def ways_out(lifetimes: Lifetimes, state: FrameState) -> list[WayOut]:
 
 
 def _stack_after(at: Instr, before: list[bool], jump: bool) -> tuple[bool, ...]:
-    """Which stack entries are values after the instruction; the others are NULL."""
+    """Returns which stack entries are values after the instruction; the others are NULL."""
     depth = len(before) + stack_effect(at.op, at.number(), jump)
     if loads_method(at) or (at.op == "LOAD_GLOBAL" and at.flags & 1):
         return (*before[: depth - 2], False, True)
@@ -117,7 +118,7 @@ class Leaver:
 
     # --- specs of the resume functions
     def _wrapped(self, level: int, spec: ResumeSpec) -> ResumeSpec:
-        """`spec` for the frame at `level`, with the frames outside of it around."""
+        """Returns `spec`, a state of the frame at `level`, with the outer frames around it."""
         for outer in reversed(self.specs[:level]):
             spec = ResumeSpec(
                 outer.code, outer.globals, outer.index, outer.slots, outer.cells, outer.stack, spec
@@ -125,7 +126,7 @@ class Leaver:
         return spec
 
     def _after_call(self, level: int) -> ResumeSpec:
-        """The frame at `level` after its call returned normally."""
+        """Returns the spec of the frame at `level` after its call returned normally."""
         own = self.specs[level]
         spec = ResumeSpec(
             own.code, own.globals, own.index + 1, own.slots, own.cells, (*own.stack, True)
@@ -133,7 +134,7 @@ class Leaver:
         return self._wrapped(level, spec)
 
     def _way_number(self, level: int) -> int:
-        """The number of the normal return of the call in the frame at `level`."""
+        """Returns the number of the normal return of the call in the frame at `level`."""
         return len(self.ways) + len(self.states) - 2 - level
 
     def _link(self, spec: ResumeSpec) -> Any:
@@ -142,7 +143,8 @@ class Leaver:
 
     # --- code
     def finish_frame(self, writer: FrameWriter, level: int, driving: bool = False) -> None:
-        """The stack and the variables of the frame are in place (with the operands of the inner call on top): write the rest."""
+        """Writes the rest of the frame's code. Its stack and variables are already in place, with the
+        operands of the inner call on top."""
         body = writer.copy_body()
         at = self.states[level].at
         if level == len(self.states) - 1:
@@ -161,7 +163,7 @@ class Leaver:
     def _carry_out(
         self, writer: FrameWriter, body: list[Instr], at: Instr, level: int, driving: bool
     ) -> None:
-        """The instruction itself, under its own handler, and what follows it."""
+        """Writes the instruction itself, under its own handler, and what follows it."""
         code, instrs = writer.code, decode(self.states[level].code)
         for index in range(call_start(instrs, at.index), at.index + 1):
             for instr in writer.preludes.get(index, ()):
@@ -231,7 +233,8 @@ class Leaver:
         self._return(code, start, shown_once=driving and not level)
 
     def _return(self, code: CodeBuilder, start: int, shown_once: bool) -> None:
-        """Return what the call that is written at `start` gives; the frame does not show in the traceback of its exceptions where it drives."""
+        """Writes code that returns the result of the call written at `start`. If the frame drives, tracebacks
+        of its exceptions do not show it."""
         call = code.instrs[start:]
         code.emit("RETURN_VALUE")
         if not shown_once:
@@ -248,14 +251,14 @@ class Leaver:
         code.depth = 0
 
     def _links(self) -> tuple[Any, ...]:
-        """All ways out, as the captured function needs them."""
+        """Returns all ways out, as the captured function needs them."""
         last = len(self.states) - 1
         links = [self._link(self._wrapped(last, way.spec)) for way in self.ways]
         links += [self._link(self._after_call(level)) for level in range(last - 1, -1, -1)]
         return tuple(links)
 
     def _pop_stack(self, code: CodeBuilder, stack: tuple[bool, ...]) -> list[str]:
-        """Move the stack's values to temporaries; names from the bottom up."""
+        """Moves the stack's values to temporaries; returns the names from the bottom up."""
         names = []
         for present in reversed(stack):
             name = code.temporary()
@@ -271,13 +274,13 @@ class Leaver:
             if name in spec.cells:
                 code.emit("LOAD_CLOSURE", name)
             else:
-                code.move(name)  # the frame that is left need not keep it alive
+                code.move(name)  # so the frame that is left does not keep it alive
         for name in names:
             code.move(name)
 
     # --- break functions of inlined calls
     def load_break_function(self, code: CodeBuilder, level: int) -> None:
-        """Push the function that plays the frame at `level` and those inside it."""
+        """Pushes the function that runs the frame at `level` and those inside it."""
         code.start_call(weakref.ref(self.break_function(level)))
         code.call(0)
 

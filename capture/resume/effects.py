@@ -1,7 +1,8 @@
 """Changes of objects that existed before the call: replayed after the graph.
 
-In: the values that changed, in the order of their first change.  Out: instructions that bring the objects into their final state.  Only final
-states matter, since no code of the program runs in between; an attribute set and set back leaves nothing to do.
+In: the values that changed, in the order of their first change. Out: instructions that bring the objects into
+their final state. Only final states matter, since no code of the program runs in between; an attribute that
+is set and set back needs no write.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Effect:
-    """One write: `values` are what it needs, `emit` writes the instructions."""
+    """One write: `values` are the values it needs, `emit` writes the instructions."""
 
     def __init__(self, target: Value, action: str, key: Any, values: list[Value]) -> None:
         self.target = target
@@ -94,7 +95,7 @@ def set_gradient(tensor: Any, gradient: Any) -> None:
 
 
 def replace_list(target: Any, items: tuple[Any, ...]) -> None:
-    """Past any method of a subclass."""
+    """Replaces the items without calling methods of a subclass."""
     if isinstance(target, list):
         list.__setitem__(target, slice(None), items)
     else:
@@ -119,7 +120,7 @@ def set_cell(cell: Any, content: tuple[Any, ...]) -> None:
 
 
 def pending(t: Tracer, skip: set[int]) -> list[Effect]:
-    """The writes that are due.  `skip`: ids of values that nobody outside can see."""
+    """Returns the writes that are due. `skip`: ids of values that only this call can see."""
     effects: list[Effect] = []
     for value in t.changed.values():
         if id(value) in skip:
@@ -146,7 +147,7 @@ MISSING = object()
 
 
 def _unchanged(t: Tracer, new: Value, before: Any, place: Origin) -> bool:
-    """Whether what is at `place` need not be written.  That it holds the right thing already becomes a guard."""
+    """Whether `place` need not be written. If it already holds the right object, this becomes a guard."""
     new = settled(new)
     if before is MISSING:
         return False
@@ -154,9 +155,7 @@ def _unchanged(t: Tracer, new: Value, before: Any, place: Origin) -> bool:
         t.session.dynamic_policy.outgrow(t.roots.function.__code__, place, new.fake.shape)
     if new.origin is place:
         return True
-    if isinstance(
-        new, LazyValue
-    ):  # nobody looked at it: another call may find something else there
+    if isinstance(new, LazyValue):  # it was never read: another call may find something else there
         return False
     if is_unsettled(new):
         return False
@@ -164,7 +163,7 @@ def _unchanged(t: Tracer, new: Value, before: Any, place: Origin) -> bool:
         same = type(new.real) in LITERALS and same_literal(new.real, before)
     else:
         same = new.origin is not None and new.real is before
-    # A number that varies may be another one in the next call.
+    # A dynamic number may be different in the next call.
     return same and not is_unsettled(t.look(t.wrap(before, place)))
 
 

@@ -1,8 +1,8 @@
-"""Which variables are passed on over a break.
+"""Chooses the variables that a resume function gets.
 
-In: the states of the frames at a break.  Out: `slots`, the names that a resume function is given: those that are read again, cells, what is to be shown
-(`resume/shown_variables.py`), and variables that alone keep something alive whose end the program can see.  Tensors that are not read again are let go of: they need
-memory.
+In: the states of the frames at a break. Out: `slots`, the names that a resume function gets: variables that
+are read again, cells, variables to show (`resume/shown_variables.py`), and variables that alone keep an
+object alive whose end the program can see. Tensors that are not read again are freed, since they need memory.
 """
 
 from __future__ import annotations
@@ -27,18 +27,21 @@ if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
 
 
-# References to what only the state of a resumed piece holds, as `check_ends` counts: the list of the state and what it is handed on in.
+# The number of references, as `check_ends` counts them, to an object that only the state of resumed code
+# holds: from the list of the state and from what passes the state on.
 UNSHARED = 4
 
 
 def is_held_by_variables(t: Tracer, value: Value) -> bool:
-    """Whether, as far as we know, nothing else holds the object: it came to a resume function.  The caller holds the captured function's arguments."""
+    """Whether, as far as we know, only variables hold the object: it is an argument of a resume function. The
+    caller of the captured function itself holds that function's arguments."""
     origin = value.origin
     return t.resumed and origin is not None and origin.base is None and origin.kind == "arg"
 
 
 def check_end(t: Tracer, value: Value) -> None:
-    """A variable or the stack lets go of the value: that runs its finalizer, which must happen now and not when the piece ends."""
+    """Breaks if a variable or the stack drops the last reference to an object with a finalizer: the finalizer
+    must run now and not when the captured code ends."""
     if is_held_by_variables(t, value):
         cls = value.type() if is_unsettled(value) else type(value.real)
         t.guards.add(value.origin, "type", cls)  # type: ignore[arg-type]
@@ -47,9 +50,9 @@ def check_end(t: Tracer, value: Value) -> None:
 
 
 def check_ends(t: Tracer, state: Sequence[tuple[Any, Origin]]) -> None:
-    """Skips the resumed piece where one of these alone holds an object with a finalizer, which may run when the frame ends or when a container
-    that the piece makes lets go of it."""
-    for k in range(len(state)):  # no name for the object: it would count
+    """Skips resumed code if one of these alone holds an object with a finalizer, which may run when the frame
+    ends or when a container that the code makes drops it."""
+    for k in range(len(state)):  # no name for the object: it would count as a reference
         if sys.getrefcount(state[k][0]) > UNSHARED:
             continue
         cls = type(state[k][0])
@@ -59,16 +62,16 @@ def check_ends(t: Tracer, state: Sequence[tuple[Any, Origin]]) -> None:
 
 
 class Lifetimes:
-    """Of the variables of one break."""
+    """The lifetimes of the variables at one break."""
 
     def __init__(self, t: Tracer, states: list[FrameState]) -> None:
         self._t = t
         self._operands = {id(settled(value)) for value in states[-1].stack}
 
     def slots(self, state: FrameState, index: int, cells: frozenset[str]) -> tuple[str, ...]:
-        """Names of the variables to pass on to the instruction at `index`."""
+        """Returns the names of the variables to pass to the instruction at `index`."""
         shown, bound = state.shown, state.slots
-        if index != state.at.index:  # the same variables whatever the path
+        if index != state.at.index:  # the same variables on every path
             shown &= bound_before(state.code)[index]
         wanted = live_before(state.code)[index] | shown | cells
         gone = state.at.arg if state.at.op == "DELETE_FAST" and index != state.at.index else None
@@ -79,11 +82,12 @@ class Lifetimes:
         )
 
     def _is_seen(self, value: Value) -> bool:
-        """Whether variables alone hold the object, as far as we know, and the program can see it die."""
+        """Whether, as far as we know, only variables hold the object, and the program can see when it is
+        freed."""
         origin = value.origin
         if (
             origin is None
-        ):  # made here: only the code that the break leaves to Python gets to know it
+        ):  # made in this call: only the code that the break leaves to Python can see it
             return id(settled(value)) in self._operands and is_finalizable(settled(value).type())
         if not is_held_by_variables(self._t, value):
             return False

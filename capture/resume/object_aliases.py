@@ -1,6 +1,7 @@
-"""Guards that what a call changes has no second name there: an object that is changed must not be one that was read under another name.
+"""Guards against aliases: an object that a call changes must not be one that was read under another name.
 
-What was one object during capture is one value, and guarded to be one; here are those that were not.
+If two names led to one object during the capture, they have one value, and a guard says that they are the
+same. This file handles all other pairs.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def tell_objects_apart(t: Tracer) -> None:
 
 
 def apart(value: Value, other: Value) -> tuple[Origin, str, Origin]:
-    """The check that two objects are not one, and do not share their dictionary unless they do now."""
+    """Returns the check that two objects are different, and do not share their dictionary unless they do
+    now."""
     own, others = dictionary(value), dictionary(other)
     is_shared = own is not None and instance_dict(value.real) is instance_dict(other.real)
     if own is not None and others is not None and not is_shared:
@@ -54,22 +56,24 @@ def apart(value: Value, other: Value) -> tuple[Origin, str, Origin]:
 
 
 def dictionary(value: Value) -> Origin | None:
-    """Of an object that has attributes: those without have no dictionary of their own yet."""
+    """Returns the dictionary's source for an object with attributes: others have no dictionary of their own
+    yet."""
     if not isinstance(value, ObjectValue) or value.origin is None or not instance_dict(value.real):
         return None
     return value.origin.child("dict")
 
 
 def inputs_followed(recorder: Recorder) -> dict[Origin, torch.Tensor]:
-    """The inputs whose uses autograd follows, by origin.  It refuses some uses behind a write to their memory, also where nobody reads the results."""
+    """Returns the inputs whose uses autograd tracks, by source. After a write to their memory, autograd
+    refuses some uses, even if the results are not read."""
     nodes = [n for n in recorder.graph.find_nodes(op="placeholder") if n.users]
     tensors = [n for n in nodes if isinstance(n.meta["val"], Fake) and n.meta["val"].requires_grad]
     return {recorder.origin_of(n): recorder.real_of(n) for n in tensors}
 
 
 def apart_in_memory(given: Iterable[tuple[Origin, Any]]) -> list[Origin]:
-    """Of what is given to a graph which changes some, with an example each: the tensors; those that are made in front of it share
-    memory with nothing."""
+    """Returns the tensors among the inputs of a graph that changes some of them; `given` has an example for
+    each. Tensors that are made before the graph share memory with nothing."""
     tensors = [
         (origin, example)
         for origin, example in given

@@ -1,7 +1,8 @@
-"""Making values again in new code.
+"""Rebuilds values in new code.
 
-In: values as they are at the end of a capture.  Out: instructions that push them.  Values with an origin are reloaded from there, tensors of the
-graph are taken from its results, new objects are built once and then shared, so that two names for one object stay that.
+In: values as they are at the end of a capture. Out: instructions that push them. Values with a source are
+reloaded from there, tensors of the graph are taken from its results, new objects are built once and then
+shared, so that two names for one object stay that.
 """
 
 from __future__ import annotations
@@ -35,25 +36,26 @@ PERMANENT = (
 
 
 def may_be_constant(text: str) -> bool:
-    """Whether a string stays that object as a constant of new code: there, one that looks like a name gives way to the interned one that equals it."""
+    """Whether a string stays the same object as a constant of new code: Python replaces a constant that looks
+    like a name by the equal interned string."""
     is_like_a_name = text.isascii() and (text.replace("_", "") or "_").isalnum()
     return not is_like_a_name or sys.intern((text + ".")[:-1]) is text
 
 
 class Rebuilder:
-    """Pushes values in `code`."""
+    """Writes code that pushes values."""
 
     def __init__(self, code: CodeBuilder, outputs: list[TensorValue]) -> None:
         self.code = code
-        self.by_identity = False  # whether the program asks which of equal constants one is
+        self.by_identity = False  # whether the program compares constants by identity
         self.output_name = ""  # the temporary that holds the graph's results
         self._outputs = {id(value): position for position, value in enumerate(outputs)}
         self._kept: dict[int, str] = {}
         self._origins: dict[int, str] = {}
-        self._named: list[Any] = [outputs]  # what the three name by identity has to stay alive
+        self._named: list[Any] = [outputs]  # keeps the objects alive whose ids are keys above
 
     def load(self, value: Value) -> None:
-        """Push the object of `value`; the second time it is the same object."""
+        """Pushes the object of `value`; a second call pushes the same object."""
         value = settled(value)
         if id(value) in self._kept:
             self.code.load(self._kept[id(value)])
@@ -72,12 +74,13 @@ class Rebuilder:
                 self.code.load_const([value.real])
                 self.code.subscript(0)
             else:
-                self.code.load_const(value.real)  # the guards know it to be this one, or like it
+                # the guards check that it is this object, or an equal one
+                self.code.load_const(value.real)
         elif value.origin is not None:
             self.load_origin(value.origin)
         else:
             value.rebuild(self)
-            if id(value) in self._kept:  # an immutable one that contains itself was made on the way
+            if id(value) in self._kept:  # an immutable value that contains itself was made inside
                 self.code.emit("POP_TOP")
                 self.code.load(self._kept[id(value)])
             elif not isinstance(value, TensorValue | Null) and not (
@@ -86,7 +89,7 @@ class Rebuilder:
                 self.keep(value)
 
     def _is_one_of_equal(self, value: Value) -> bool:
-        """Whether code loads the object that this call was given, not the captured call's, which equals it."""
+        """Whether code loads the object of the current call, and not the equal one of the captured call."""
         if type(value.real) not in BY_VALUE or value.origin is None:
             return False
         return self.by_identity or value.origin.kind == "arg" or is_nan(value)
@@ -107,8 +110,8 @@ class Rebuilder:
         self.code.emit("BUILD_TUPLE", len(values))
 
     def keep(self, value: Value) -> None:
-        """Remember the object on top of the stack as that of `value`.  Mutable ones call this before they are filled, so that they may
-        contain themselves."""
+        """Remembers the object on top of the stack as that of `value`. Mutable objects call this before they
+        are filled, so that they may contain themselves."""
         if id(value) not in self._kept:
             name = self._kept[id(value)] = self.code.temporary()
             self._named.append(value)
@@ -116,7 +119,7 @@ class Rebuilder:
             self.code.store(name)
 
     def preload(self, values: Iterable[Value]) -> None:
-        """Load what has an origin now: effects are about to change what the origins lead to."""
+        """Loads the values that have a source, before effects change the objects that the sources lead to."""
         for value in reachable(values):
             if (
                 value.origin is not None
@@ -139,7 +142,7 @@ class Rebuilder:
         self.code.subscript(self._outputs[id(value)])
 
     def load_origin(self, origin: Origin) -> None:
-        """Push what is at `origin`; links that lead to more than one thing are walked once."""
+        """Pushes the object at `origin`; shared links are loaded once."""
         found = self._origins.get(id(origin))
         if found is not None:
             self.code.load(found)
@@ -161,23 +164,24 @@ class Rebuilder:
 
 
 def lives_on(builtin: Any) -> bool:
-    """Whether it is part of a module for good, so that code may hold it; not so the cache of a function, or the method of an object."""
+    """Whether it stays in a module for good, so that code may hold it; not, for example, the cache of a
+    function or a bound method."""
     if isinstance(builtin, BuiltinFunctionType):
         return builtin.__self__ is None or isinstance(builtin.__self__, ModuleType | type)
     return isinstance(builtin, PERMANENT)
 
 
 def settled(value: Value) -> Value:
-    """What stands behind a lazy value that was looked at (one that was not is as good as its origin), and the object that a
-    payload is part of."""
+    """Returns the value behind a lazy value that was looked at (one that was not is used by its source), or
+    the object that a payload belongs to."""
     if isinstance(value, LazyValue) and value.found is not None:
         value = value.found
     return value.holder if value.holder is not None else value
 
 
 def reachable(roots: Iterable[Value]) -> Iterable[Value]:
-    """The values that rebuilding `roots` loads; those with an origin are not looked into."""
-    seen: dict[int, Value] = {}  # alive as long as they are named by identity
+    """Yields the values that rebuilding `roots` loads, without the parts of those with a source."""
+    seen: dict[int, Value] = {}  # keeps them alive while their ids are used
     pending = list(roots)[::-1]
     while pending:
         value = settled(pending.pop())
@@ -190,7 +194,7 @@ def reachable(roots: Iterable[Value]) -> Iterable[Value]:
 
 
 def tensors_in(roots: Iterable[Value]) -> list[TensorValue]:
-    """The tensors without origin that rebuilding these values needs: the outputs of the graph."""
+    """Returns the tensors without source that rebuilding these values needs: the outputs of the graph."""
     return [
         value
         for value in reachable(roots)

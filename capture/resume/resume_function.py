@@ -1,13 +1,15 @@
 """Resume functions: a function's code entered in its middle, with the state of its frame as arguments.
 
-In: a `ResumeSpec`, which says where and with what state.  Out: `make_resume`, a real function that goes on from there in plain Python, and
-`enter`, which has the interpreter go on from there.  Both take the same state:
+In: a `ResumeSpec`, which has the place and the form of the state. Out: `make_resume`, which makes a real
+function that continues there in plain Python, and `enter`, with which the interpreter continues there. Both
+take the same state:
+  of the inner frames (see below) | local variables and cells | values on the stack
 
-    of the inner frames (see below) | local variables and cells | values on the stack
+The function takes it as one list and empties that, so that a variable it deletes is the last to hold its
+value.
 
-The function takes it as one list and empties that, so that a variable it deletes is the last to hold its value.
-
-A spec with an `inner` one stands for a frame inside a call: first the inner frame goes on, and its result is that of the call.
+A spec with an `inner` spec stands for a frame inside a call: first the inner frame runs, and its result is
+that of the call.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ PLAIN_FLAGS = 0x1 | 0x2  # optimized, new locals; no *args, no **kwargs
 class ResumeSpec:
     code: CodeType
     globals: dict[str, Any]
-    index: int  # the instruction to go on at; with `inner`, the call that is being carried out
+    index: int  # the instruction to resume at; with `inner`, the active call
     slots: tuple[str, ...]  # variables passed, in slot order
     cells: frozenset[str]  # those of them that are cells
     stack: tuple[bool, ...]  # bottom first; False is a NULL, which is not passed
@@ -64,28 +66,29 @@ class ResumeSpec:
 
     @property
     def parameters(self) -> list[str]:
-        """Names of the variables that receive the state."""
+        """Returns the names of the variables that receive the state."""
         names = [f".i{n}" for n in range(self.inner_count)]
         return [*names, *self.slots, *(f".s{n}" for n in range(sum(self.stack)))]
 
 
-STATE = ".state"  # the argument: the list of what `parameters` receive
+STATE = ".state"  # the argument: a list of the values for `parameters`
 SPEC, INNER = "__frameloom_resume__", "__frameloom_inner__"
 MADE = "__frameloom_made__"  # marks a break function
 
 
 def spec_of(function: FunctionType) -> ResumeSpec | None:
-    """The spec of a resume function, None for any other function."""
+    """Returns the spec of a resume function, None for any other function."""
     return function.__dict__.get(SPEC)
 
 
 def is_made(function: FunctionType) -> bool:
-    """Whether new code calls this function, and relies on how it takes its state and hands it on: the frame hook must not replace its code."""
+    """Whether new code calls this function, and relies on how it takes and passes on its state: the frame
+    hook must not replace its code."""
     return SPEC in function.__dict__ or MADE in function.__dict__
 
 
 def make_resume(spec: ResumeSpec) -> FunctionType:
-    """The function that goes on in plain Python."""
+    """Returns the function that continues in plain Python."""
     writer = FrameWriter(spec.code, spec.parameters, spec.cells)
     writer.code.place(decode(spec.code)[spec.index].positions)
     writer.enter()
@@ -117,7 +120,7 @@ def push_stack(code: CodeBuilder, spec: ResumeSpec) -> None:
 
 
 def call_start(instrs: list[Instr], index: int) -> int:
-    """Where to enter a call: KW_NAMES and PRECALL before it leave a state that is not on the stack."""
+    """Returns where to enter a call: KW_NAMES and PRECALL before it set state that is not on the stack."""
     while instrs[index].op == "CALL" and index and instrs[index - 1].op in ("PRECALL", "KW_NAMES"):
         if instrs[index - 1].op == "KW_NAMES":
             return index - 1
@@ -137,9 +140,10 @@ def call_super_packed(operands: tuple[Any, type, Any]) -> Any:
 
 
 class FrameWriter:
-    """Code for a frame like that of `original` that is given its state: all of it in one list, cells as cells."""
+    """Writes code for a frame like that of `original`, which gets its whole state in one list, with cells as
+    cells."""
 
-    keeps_layout = False  # whether arguments and free variables are where the original has them
+    keeps_layout = False  # whether arguments and free variables have the slots of the original
 
     def __init__(self, original: CodeType, parameters: list[str], cells: frozenset[str]) -> None:
         self.original = original
@@ -150,7 +154,8 @@ class FrameWriter:
         )
 
     def enter(self) -> None:
-        """Give the variables what is in the list, which is to be let go of as soon as the call needs not start anew."""
+        """Writes code that stores the values of the list in the variables. The list is emptied as soon as the
+        call can no longer bail out."""
         self.code.emit("RESUME", 0)
         self.code.load(STATE)
         self.code.emit("UNPACK_SEQUENCE", len(self.parameters))
@@ -158,11 +163,11 @@ class FrameWriter:
             self.code.store(name)
 
     def incoming(self) -> list[str]:
-        """The variables that have a value when the frame is entered."""
+        """Returns the variables that have a value when the frame is entered."""
         return self.parameters
 
     def copy_body(self) -> list[Instr]:
-        """Copies of all instructions, by the index they have in the original."""
+        """Returns copies of all instructions, by their index in the original."""
         originals = decode(self.original)
         copies = [instr.copy() for instr in originals]
         handlers: dict[int, Handler] = {}
@@ -178,8 +183,8 @@ class FrameWriter:
         return copies
 
     def _explicit_super(self, copies: list[Instr]) -> dict[int, list[Instr]]:
-        """A `super()` without arguments takes the first argument of its frame, which is the state here: a call of a helper goes in its place.
-        The instructions to put before others, by index."""
+        """Replaces each `super()` without arguments by a call of a helper: it reads the first argument of its
+        frame, which is the state here. Returns the instructions to put before others, by index."""
         code = self.original
         preludes: dict[int, list[Instr]] = {}
         if "__class__" not in code.co_freevars or not code.co_argcount:
@@ -212,7 +217,7 @@ class FrameWriter:
         return Instr("LOAD_DEREF" if name in self.cell_names() else "LOAD_FAST", name)
 
     def append(self, body: list[Instr]) -> None:
-        """The copied body without the instructions that set a frame up."""
+        """Adds the copied body without the instructions that set up a frame."""
         start = next(n for n, instr in enumerate(body) if instr.op == "RESUME") + 1
         for position in range(start, len(body)):
             self.code.instrs += [*self.preludes.get(position, ()), body[position]]
@@ -221,12 +226,13 @@ class FrameWriter:
         return frozenset(self.original.co_cellvars + self.original.co_freevars)
 
     def jump(self, body: list[Instr], index: int) -> None:
-        """To an instruction of the copied body."""
+        """Writes a jump to an instruction of the copied body."""
         target = self.preludes[index][0] if index in self.preludes else body[index]
         self.code.emit("JUMP_FORWARD", target=target)
 
     def call_inner(self, function: FunctionType, count: int, at: Instr) -> None:
-        """Call a function with the inner frames' state, as if it were the call at `at`: same handler, same source position."""
+        """Writes a call of a function with the inner frames' state in place of the call at `at`: same
+        handler, same source position."""
         self.code.emit("PUSH_NULL")
         self.code.call_const(weakref.ref(function))
         for number in range(count):
@@ -238,7 +244,8 @@ class FrameWriter:
             instr.handler, instr.positions = at.handler, at.positions
 
     def function(self, namespace: dict[str, Any]) -> FunctionType:
-        """Its free variables are free variables, for what unset ones raise; the cells come with the state."""
+        """Returns the function. Its free variables stay free variables, so that unset ones raise the same
+        error; the cells come with the state."""
         code = self.finish()
         closure = tuple(CellType() for _ in code.co_freevars)
         function = FunctionType(code, namespace, self.original.co_name, None, closure)
@@ -264,11 +271,11 @@ class FrameWriter:
         )
 
 
-# --- going on in the interpreter
+# --- resuming in the interpreter
 
 
 def enter(t: Tracer, spec: ResumeSpec, slots: tuple[Any, ...]) -> Value:
-    """Interpret from where `spec` says, with the resume function's arguments; returns the result."""
+    """Interprets from the place of `spec`, with the resume function's arguments; returns the result."""
     t.resumed = True
     names = spec.parameters
     origins = [t.roots.argument(position, name) for position, name in enumerate(names)]
@@ -276,14 +283,14 @@ def enter(t: Tracer, spec: ResumeSpec, slots: tuple[Any, ...]) -> Value:
 
 
 def _keeps_result(spec: ResumeSpec) -> bool:
-    """Whether what is on the stack goes into a variable, or goes."""
+    """Whether the next instruction stores the top of the stack in a variable, or drops it."""
     at = decode(spec.code)[spec.index]
     return spec.inner is None and at.op in ("STORE_FAST", "POP_TOP")
 
 
 def _enter(t: Tracer, spec: ResumeSpec, state: list[tuple[Any, Origin]], root: bool) -> Value:
     inner_state, own = state[: spec.inner_count], state[spec.inner_count :]
-    # A variable of the outermost frame ends with the call, or where the interpreter sees it.
+    # A variable of the outermost frame is dropped when the call ends, or where the interpreter sees it.
     first = len(spec.slots) if root else 0
     if not root or not _keeps_result(spec):
         check_ends(t, own[first:])

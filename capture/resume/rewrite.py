@@ -1,14 +1,15 @@
-"""From the end of a capture to an entry: call the graph, replay effects, and return or leave towards a resume function.
+"""Makes an entry of a finished capture: calls the graph, replays effects, and returns or leaves.
 
-In: a `Capture` and the result of the interpreted function, or the states of the frames where it broke.  Out: an `Entry`.
+In: a `Capture` and the result of the interpreted function, or the states of the frames at the break.
+Out: an `Entry`.
 
 New code of the captured function after a break at instruction i:
 
-    set-up of the frame | graph call | effects | stack and variables | i | leave, towards the resume function behind i
-    and, where an exception handler covers i, a copy of the whole body, for that handler to run in
+  set-up of the frame | graph call | effects | stack and variables | i | leave, to the resume function of i
+  and, if an exception handler covers i, a copy of the whole body, for that handler to run in
 
-A break inside inlined calls puts a call of a *break function* in i's place: the inlined function's code entered in the same manner, which
-returns its state as a `Live` tuple (`resume/trampoline.py`).
+A break inside inlined calls puts a call of a *break function* in place of i: the inlined function's code,
+entered in the same way, which returns its state as a `Live` tuple (`resume/trampoline.py`).
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ if TYPE_CHECKING:
 
 
 class Piece:
-    """The captured piece: its graph, compiled, with guards and pending effects."""
+    """The captured region: its compiled graph, with guards and pending effects."""
 
     def __init__(self, capture: Capture, needed: list[Value], skip: set[int], whole: bool) -> None:
         self.capture = capture
@@ -105,7 +106,7 @@ class Piece:
         self.graph: CapturedGraph | None = None
         self.compiled: Any = None
         self.by_identity = (
-            False  # whether it ends where the program asks which of equal constants one is
+            False  # whether the break is where the program compares constants by identity
         )
 
     def compile(self) -> None:
@@ -125,7 +126,7 @@ class Piece:
             if self.graph.backward is not None:
                 watch_autograd(t)
             if t.recorder.turned_on:
-                try:  # views of it require gradients then, whether the graph reads them or not
+                try:  # its views then require gradients, even if the graph does not read them
                     apart = apart_in_memory((key, real) for key, real, _ in t.recorder.inputs)
                 except Skip as cause:
                     raise leaves_or(t, cause) from cause
@@ -179,7 +180,7 @@ class Piece:
         return entry
 
 
-# --- the function was captured whole
+# --- the whole function was captured
 
 
 def entry_for_return(capture: Capture, result: Value) -> Any:
@@ -208,8 +209,9 @@ def entry_for_return(capture: Capture, result: Value) -> Any:
 
 
 def _unseen(capture: Capture, result: Value) -> set[int]:
-    """The dictionary of a **kwargs parameter is the call's own: after a return nobody sees what was done to it, unless the result or what
-    was written leads to it."""
+    """Returns the ids of objects whose changes need not be written back. The dictionary of a **kwargs
+    parameter belongs to this call: after a return, its changes are visible only if the result or a written
+    object leads to it."""
     code = capture.function.__code__
     if not code.co_flags & 8 or capture.spec is not None:
         return set()
@@ -228,7 +230,7 @@ def _parts(value: Value) -> list[Value]:
 
 
 def _recipe(value: Value, piece: Piece, seen: set[int]) -> Any:
-    """The result as `Entry.direct` builds it; None where it must be built by code."""
+    """Returns the result in the form that `Entry.direct` builds; None if only code can build it."""
     assert piece.graph is not None
     if isinstance(value, TensorValue):
         if value.origin is None:
@@ -262,7 +264,7 @@ def _several(kind: str, values: list[Value], piece: Piece, seen: set[int]) -> An
     return None if None in recipes else (kind, tuple(recipes))
 
 
-# --- the capture ended early
+# --- a break ended the capture
 
 
 def entry_for_break(capture: Capture, broken: Broken) -> Any:
@@ -290,12 +292,13 @@ def entry_for_break(capture: Capture, broken: Broken) -> Any:
 
 
 def goes_on_in_a_loop(capture: Capture, states: list[FrameState]) -> bool:
-    """Behind a break in a loop, plain Python takes the next item from the iterator: part of that break, not another one."""
+    """Whether this break belongs to an earlier one: behind a break in a loop, plain Python takes the next
+    item from the iterator."""
     return capture.spec is not None and states[-1].at.op == "FOR_ITER"
 
 
 def _state_values(state: FrameState, spec: Any) -> list[Value]:
-    """The values a resumed frame is given: variables, then the stack."""
+    """Returns the values that a resumed frame gets: variables, then the stack."""
     return [
         *(state.slots[name] for name in spec.slots),
         *(value for value in state.stack if value is not NULL),
@@ -303,7 +306,7 @@ def _state_values(state: FrameState, spec: Any) -> list[Value]:
 
 
 class RootWriter:
-    """New code for the captured function itself, or for a resume function; its arguments are theirs."""
+    """New code for the captured function itself, or for a resume function; it has their arguments."""
 
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
@@ -321,7 +324,8 @@ class RootWriter:
         self.code.place((line, line, None, None))
 
     def run_piece(self, piece: Piece, needed: list[Value]) -> Rebuilder:
-        """Call the graph, replay the effects, enter the grad modes; what is needed later is loaded before anything changes."""
+        """Writes code that calls the graph, replays the effects and enters the grad modes. What is needed
+        later is loaded before anything changes."""
         code = self.code
         r = Rebuilder(code, piece.outputs)
         r.by_identity = piece.by_identity
@@ -350,7 +354,7 @@ class RootWriter:
         for draw in self.tracer.draws:
             r.load(draw)
             code.emit("POP_TOP")
-        if self.capture.spec is not None:  # behind the graph, which may ask for another run
+        if self.capture.spec is not None:  # after the graph, since the graph may bail out
             code.let_go(STATE)
         if piece.effects:
             r.preload(piece.needed)
@@ -377,13 +381,14 @@ class RootWriter:
         leaver.finish_frame(self.writer, 0, driving=self.capture.spec is None)
 
     def _store_variables(self, r: Rebuilder, state: FrameState, names: tuple[str, ...]) -> None:
-        """Give the variables their values: first push all, then store, since a value may be loaded from a variable."""
+        """Writes code that stores the variables: it first pushes all values, then stores them, since a value
+        may be loaded from a variable."""
         stores: list[tuple[str, str]] = []
         own_cells = self._own_cells()
         for name in names:
             value = state.slots[name]
             if isinstance(value, CellValue) and value.slot == name:
-                if name in own_cells:  # of a free variable the content is an effect
+                if name in own_cells:  # the content of a free variable is an effect
                     stores += self._cell_store(r, value)
             elif not self._in_place(value, name):
                 r.load(value)
@@ -392,7 +397,8 @@ class RootWriter:
             self.code.emit(op, name)
 
     def _drop_variables(self, state: FrameState, kept: tuple[str, ...]) -> None:
-        """The frame lives until the function ends: it must not hold what the program has let go of, nor tensors that it does not read again."""
+        """Writes code that deletes variables, since the frame lives until the function ends: it must not hold
+        objects that the program has dropped, nor tensors that are not read again."""
         for name in self.writer.incoming():
             if name in kept:
                 continue
@@ -406,7 +412,7 @@ class RootWriter:
                 self.code.emit("DELETE_FAST", name)
 
     def fill_cells(self, r: Rebuilder, piece: Piece) -> None:
-        """Give the cells that outlive the function in its closures their contents."""
+        """Writes code that fills the cells that live longer than the function, in its closures."""
         stores: list[tuple[str, str]] = []
         for value in reachable(piece.needed):
             if isinstance(value, CellValue) and value.slot in self._own_cells():
@@ -419,7 +425,8 @@ class RootWriter:
         return frozenset(() if is_resumed else self.function.__code__.co_cellvars)
 
     def _cell_store(self, r: Rebuilder, cell: CellValue) -> list[tuple[str, str]]:
-        """Push the content of a cell of the function's own frame, if any; what is to be done with it."""
+        """Pushes the content of a cell of the function's own frame, if any; returns the instructions that
+        store or delete it."""
         assert cell.slot is not None
         if cell.content is not None:
             r.load(cell.content)
@@ -440,7 +447,7 @@ class RootWriter:
 
 
 class WholeFunctionWriter(FrameWriter):
-    """Code with the arguments and free variables of the original."""
+    """Writes code with the arguments and free variables of the original."""
 
     keeps_layout = True
 

@@ -1,8 +1,11 @@
-"""Variables that nobody reads again at a break, and yet are there for whoever looks at the frame: tracebacks with local variables, a debugger after an
-exception, the suggestion beside a misspelt name.
+"""Variables that are not read again after a break, but that can be seen in the frame.
 
-In: the states of the frames at a break.  Out: `FrameState.shown`.  Where the program is known to raise, everything that can be made is shown.
-Elsewhere what costs nothing is: objects that exist anyway.  Tensors are not, since the memory of those not used any more counts.
+They are seen by tracebacks with local variables, a debugger after an exception, or the suggestion for a
+misspelt name.
+
+In: the states of the frames at a break. Out: `FrameState.shown`. If the program is known to raise, everything
+that can be rebuilt is shown. Otherwise only objects that exist anyway are shown, since they cost nothing.
+Tensors are not shown, since unused ones would need memory.
 """
 
 from __future__ import annotations

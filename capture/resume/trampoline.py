@@ -1,11 +1,13 @@
-"""What new code calls when a piece ends: going on in a resume function, without growing the Python stack.
+"""Functions that new code calls where it leaves: they run resume functions without growing the Python stack.
 
-The captured function drives: it calls the resume function for the place where it left, which returns either the result or an `Exit` that names
-the next resume function.  Inside inlined calls, a break function hands its state up as a `Live`, each caller adding its own.
+The captured function drives: it calls the resume function for the place where it left. That returns either
+the result or an `Exit` that names the next resume function. Inside inlined calls, a break function returns
+its state as a `Live`, and each caller adds its own.
 
-    f (new code) -> drive -> resume -> Exit -> resume -> ... -> result
+  f (new code) -> drive -> resume -> Exit -> resume -> ... -> result
 
-State goes from hand to hand as one list, which the resume function empties: nobody on the way keeps alive what the program lets go of.
+The state is passed on as one list, which the resume function empties. So no frame in between keeps objects
+alive that the program drops.
 """
 
 from __future__ import annotations
@@ -16,11 +18,11 @@ from typing import Any
 
 Link = weakref.ref[
     Callable[..., Any]
-]  # code constants hold functions weakly: the garbage collector does not look into code
+]  # constants of code hold functions weakly: the garbage collector does not traverse code
 
 
 class Exit:
-    """A resume function ends here; `link` is the next one."""
+    """The end of a resume function; `link` is the next one."""
 
     __slots__ = ("link", "state")
 
@@ -30,7 +32,8 @@ class Exit:
 
 
 class Live:
-    """State of frames inside an inlined call: the number of the way out, and the frames' values, innermost first."""
+    """The state of frames inside an inlined call: the number of the way out, and the frames' values,
+    innermost first."""
 
     __slots__ = ("state", "way_out")
 
@@ -40,7 +43,7 @@ class Live:
 
 
 def drive(link: Link, state: list[Any]) -> Any:
-    """Run resume functions until one gives the result."""
+    """Runs resume functions until one returns the result."""
     while True:
         resume = link()
         assert resume is not None
@@ -52,21 +55,23 @@ def drive(link: Link, state: list[Any]) -> Any:
 
 
 def show_once(error: BaseException) -> None:
-    """An exception comes out of `drive`: its traceback is to show the program's frames alone, as if the captured function had gone on in its own."""
+    """Changes the traceback of an exception from `drive`: it shows only the program's frames, as if the
+    captured function had continued in its own."""
     tb = error.__traceback__
     after = tb.tb_next if tb is not None else None
     while after is not None and after.tb_frame.f_code in OWN_CODE:
         after = after.tb_next
-    if after is not None:  # else it comes from here
+    if after is not None:  # otherwise it was raised here
         error.__traceback__ = after
 
 
-hand_over = Exit  # as `drive`, inside a resume function, where somebody drives already
-hand_up = Live  # the innermost frame of an inlined call ends here
+hand_over = Exit  # used instead of `drive` inside a resume function, where `drive` runs already
+hand_up = Live  # the end of the innermost frame of an inlined call
 
 
 def _after_call(links: tuple[Link, ...], state: list[Any]) -> Link:
-    """Where to go on after an inlined call, whose result is the last of `state`: `links` by way out, the last one for a normal return."""
+    """Returns where to resume after an inlined call, whose result is the last of `state`. `links`: by way
+    out; the last one is for a normal return."""
     result = state[-1]
     if type(result) is not Live:
         return links[-1]
@@ -84,7 +89,8 @@ def hand_over_after_call(links: tuple[Link, ...], state: list[Any]) -> Exit:
 
 
 def hand_up_after_call(way_out: int, state: list[Any]) -> Live:
-    """After an inlined call inside another one; `way_out` is the number of its normal return."""
+    """Passes on the state after an inlined call inside another one; `way_out` is the number of its normal
+    return."""
     result = state[-1]
     if type(result) is not Live:
         return Live(way_out, state)

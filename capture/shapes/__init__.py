@@ -1,4 +1,5 @@
-"""Sizes, strides and dtypes of an op's results, without running it; also for sizes that vary.
+"""Infers sizes, strides and dtypes of an op's results without running it, also for symbolic sizes.
 
-In: an ATen op and its arguments.  Out: how its results lie in memory.  A rule for an op stands in the file of its kind (`*_rules.py`) and is
-found through `registry.py`."""
+In: an ATen op and its arguments. Out: the layouts of its results. A rule for an op is in the file of its kind
+(`*_rules.py`) and is found through `registry.py`.
+"""

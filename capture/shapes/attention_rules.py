@@ -1,6 +1,8 @@
-"""Rules of shapes/registry.py for attention on GPUs: PyTorch's meta kernels of these are Python, and nothing else imports them.
+"""Rules of shapes/registry.py for attention on GPUs: PyTorch's meta kernels for it are Python modules that
+nothing else imports.
 
-What the forward pass saves for a backward one is described as its meta kernels do, and used by nobody.
+The tensors that the forward pass saves for the backward pass are described as in the meta kernels, but
+unused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Rules of shapes/registry.py, op by op, for the ops that fill real programs.
+"""Rules of shapes/registry.py for the ops that are frequent in real programs.
 
-A rule returns None wherever it is not sure (other layouts, promotion, wrong arguments): the meta kernel then answers, or
-raises PyTorch's own error.
+A rule returns None if it is not sure (other layouts, promotion, wrong arguments). Then the meta kernel
+answers, or raises PyTorch's own error.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def _mean(func: Any, x: torch.Tensor, *, dtype: torch.dtype | None = None) -> An
 def _nansum(
     func: Any, x: torch.Tensor, dims: Any = None, keepdim: bool = False, **options: Any
 ) -> Any:
-    """The meta kernel takes no dimensions for none at all."""
+    """An empty list means all dimensions: the meta kernel needs None for that."""
     return func(x, None if dims is not None and not len(dims) else dims, keepdim, **options)
 
 
 @rule(aten.diag_embed.default, aten.im2col.default)
 def _laid_out_anew(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
-    """Kernels write into a fresh tensor, where the meta kernels permute."""
+    """The kernels write into a fresh tensor; the meta kernels permute."""
     if has_sizes(x.shape):
         return None
     found = func(x, *args, **options)
@@ -114,7 +114,7 @@ def _cat(func: Any, tensors: list[torch.Tensor], dim: int = 0) -> Any:
 
 
 def check_rank(func: Any, x: torch.Tensor, args: tuple[Any, ...]) -> None:
-    """That `x` has the dimensions that the op works along, which not every meta kernel asks."""
+    """Raises if `x` lacks the dimensions that the op works along; some meta kernels do not check this."""
     if func in (aten.tril.default, aten.triu.default):
         if x.dim() < 2:
             raise RuntimeError("input tensor must have at least 2 dimensions")
@@ -173,7 +173,7 @@ def _flip(func: Any, x: torch.Tensor, dims: list[int]) -> Any:
 
 @rule(aten.rot90.default)
 def _rot90(func: Any, x: torch.Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
-    """As eager does it: `flip`, then a view of that."""
+    """Does what eager mode does: `flip`, then a view of the result."""
     if k % 4 == 0 or len(dims) != 2 or not is_dense(x):
         return None
     wrap_dims(dims, x.dim())
@@ -206,7 +206,7 @@ def _roll(func: Any, x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
         return empty(x.shape, x.dtype)
     if not dims:
         return None
-    for shift, dim in zip(shifts, dims, strict=True):  # as it is done
+    for shift, dim in zip(shifts, dims, strict=True):  # the same steps as the kernel
         start = -shift % x.shape[dim]
         x = torch.cat([x.narrow(dim, start, x.shape[dim] - start), x.narrow(dim, 0, start)], dim)
     return x
@@ -219,7 +219,7 @@ def _isin(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
 
 @rule(aten.mvlgamma.default)
 def _mvlgamma(func: Any, x: torch.Tensor, p: int) -> Any:
-    """The sum of a dimension that is added behind the others."""
+    """Leaves it to the meta kernel: the op sums over a dimension that is added after the others."""
     return None
 
 
@@ -239,14 +239,14 @@ def _sort(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
 def _where(func: Any, condition: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> Any:
     if condition.dtype is not torch.bool:
         return None
-    # It converts them itself, which lays them out without gaps.
+    # The kernel converts the operands itself, which makes them dense.
     dtype = torch.result_type(a, b)
     return iterated([condition, *(t if t.dtype is dtype else dense_like(t) for t in (a, b))], dtype)
 
 
 @rule(aten.max.dim, aten.min.dim, aten.median.dim, aten.nanmedian.dim, aten.mode.default)
 def _extremes(func: Any, x: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Any:
-    """PyTorch's own meta functions leave out what the kernels refuse."""
+    """Raises what the kernels raise, because PyTorch's own meta functions do not check it."""
     d = wrap_dim(dim, x.dim())
     if x.dim() and not has_sizes(x.shape) and x.shape[d] == 0:
         raise IndexError(f"Expected reduction dim {d} to have non-zero size.")
@@ -291,7 +291,7 @@ def _any_all(func: Any, x: torch.Tensor) -> Any:
 
 @rule(aten.any.dims, aten.all.dims)
 def _any_all_dims(func: Any, x: torch.Tensor, dims: Any = None, keepdim: bool = False) -> Any:
-    """An empty list is no dimension, and the result a fresh tensor, whichever way the operand lies."""
+    """An empty list means no dimension; the result is then a fresh tensor, for any strides of the operand."""
     if dims is None or len(dims):
         return None
     return empty(x.shape, torch.uint8 if x.dtype is torch.uint8 else torch.bool)
@@ -307,7 +307,7 @@ def _any_all_dim(func: Any, x: torch.Tensor, dim: int, keepdim: bool = False) ->
 @rule(aten.stack.default)
 def _stack(func: Any, tensors: list[torch.Tensor], dim: int = 0) -> Any:
     first = tensors[0]
-    # With sizes of 1, contiguous tensors may count as channels-last, too.
+    # Contiguous tensors with sizes of 1 may also count as channels-last.
     plain = all(lies_plainly(t) and t.is_contiguous() for t in tensors)
     if not plain or any(t.shape != first.shape or t.dtype != first.dtype for t in tensors):
         return None
@@ -327,14 +327,14 @@ def _clone(func: Any, x: torch.Tensor, *, memory_format: Any = None) -> Any:
 
 @rule(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
 def _masked_fill(func: Any, x: torch.Tensor, mask: torch.Tensor, value: Any) -> Any:
-    """A contiguous copy, whatever the layout of x, then filled in place."""
+    """A contiguous copy, for any layout of x, which is then filled in place."""
     if isinstance(value, torch.Tensor) and value.dim():
         raise RuntimeError("masked_fill takes a value without dimensions")
     shape = broadcast(x.shape, mask.shape)
     return None if shape is None else empty(shape, x.dtype)
 
 
-# --- without a meta kernel
+# --- ops without a meta kernel
 
 
 @rule(aten.geqrf.default)
@@ -376,7 +376,7 @@ def _histogramdd_of_edges(
 
 @rule(aten._foreach_addcmul.Tensor, aten._foreach_addcdiv.Tensor)
 def _foreach_with_numbers(func: Any, tensors: Any, first: Any, second: Any, numbers: Any) -> Any:
-    # The meta kernel wants to read the numbers.
+    # The meta kernel would read the numbers.
     plain = aten.addcmul.default if func is aten._foreach_addcmul.Tensor else aten.addcdiv.default
     if not numbers.dim() == 1 or not len(numbers) == len(tensors) == len(first) == len(second):
         raise RuntimeError("tensor lists and scalars of different lengths")
@@ -384,7 +384,7 @@ def _foreach_with_numbers(func: Any, tensors: Any, first: Any, second: Any, numb
 
 
 def _foreach(func: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
-    """Lists of floats that correspond in dtype and layout: each result is like its tensor."""
+    """For lists of floats with the same dtypes and layouts, each result is like its tensor."""
     if not isinstance(tensors, list | tuple):
         return None
     lists = [a for a in args if isinstance(a, list | tuple) and a and hasattr(a[0], "dtype")]
@@ -404,6 +404,6 @@ def _foreach(func: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
 
 for _name in PLAIN:
     _packet, _, _overload = _name.partition(".")
-    # The list of a later PyTorch has more.
+    # PLAIN has ops that only later versions of PyTorch have.
     if (_op := getattr(getattr(aten, f"_foreach_{_packet}", None), _overload, None)) is not None:
         rule(_op)(_foreach)

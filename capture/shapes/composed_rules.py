@@ -1,4 +1,5 @@
-"""Rules of shapes/registry.py for ops whose kernels call other ops: results lie as those calls leave them."""
+"""Rules of shapes/registry.py for ops whose kernels call other ops: results have the layout that those calls
+give."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ aten = torch.ops.aten
 
 @rule(aten.isinf.default)
 def _isinf(func: Any, x: torch.Tensor) -> Any:
-    """`x.abs() == inf`; of complex numbers both parts are asked, and of ints nothing."""
+    """Computes `x.abs() == inf`; for complex numbers it checks both parts, and for ints nothing."""
     if x.is_complex():
         real = x.dtype.to_real()
         x = empty_strided(x.shape, [2 * s for s in x.stride()], real)
@@ -33,7 +34,7 @@ def _rsub(func: Any, x: torch.Tensor, other: torch.Tensor, alpha: Any = 1) -> An
 def _binary_cross_entropy(
     func: Any, x: torch.Tensor, target: torch.Tensor, weight: Any = None, pos_weight: Any = None, reduction: int = 1
 ) -> Any:  # fmt: skip
-    """C++'s `1 - target` fills an `empty_like(target)`, and all else is done in place."""
+    """`1 - target` in C++ fills an `empty_like(target)`, and the rest is in place."""
     if reduction or x.shape != target.shape:
         return None
     return dense_like(target)
@@ -58,7 +59,7 @@ def _iterated_loss(
 def _huber_loss(
     func: Any, x: torch.Tensor, target: torch.Tensor, reduction: int = 1, *args: Any
 ) -> Any:
-    """Into an `empty_like(x)`, whatever the target's dtype."""
+    """The kernel writes to an `empty_like(x)`, for any dtype of the target."""
     if x.shape != target.shape:
         return None
     return empty((), x.dtype) if reduction else dense_like(x)

@@ -1,4 +1,5 @@
-"""In which format PyTorch's convolutions give their results, and the gradients of their operands: that of the library which it would choose."""
+"""The memory format of convolutions' results and of their operands' gradients. It depends on the library that
+PyTorch chooses."""
 
 from __future__ import annotations
 
@@ -15,11 +16,12 @@ from frameloom.ir.symbolic.atoms import atoms_of, evaluated, unbacked_in
 from frameloom.ir.symbolic.expr import Int, Size, hint_of
 
 TRIED = (1, 2, 7, 40)  # sizes
-MOST = 3  # symbols
+MOST = 3  # maximum number of symbols
 
 
 def convolution(meta: Any, x: Any, weight: Any, bias: Any, *options: Any) -> Any:
-    """As the library that PyTorch would choose wants it: channels last if input or weight is."""
+    """Returns the result in the format of the library that PyTorch would choose: channels last if input or
+    weight is."""
     if x.dim() == 3 and not (x.device.type == "cpu" and _is_plain(x) and _is_plain(weight)):
         return (
             _convolution_of_rows(meta, x, weight, bias, *options)
@@ -30,7 +32,7 @@ def convolution(meta: Any, x: Any, weight: Any, bias: Any, *options: Any) -> Any
 
 
 def _layout(x: Any, weight: Any, bias: Any, *options: Any) -> Callable[[Any], Any]:
-    """What lays out a tensor as the convolution of images is."""
+    """Returns a function that gives a tensor the layout of the image convolution's result."""
     if x.device.type == "cpu" and _is_plain(x) and _is_plain(weight):
         return lambda meta: meta
     if not has_sizes(x.shape, weight.shape):
@@ -49,7 +51,8 @@ def _layout(x: Any, weight: Any, bias: Any, *options: Any) -> Callable[[Any], An
 def convolution_backward(
     meta: Any, grad: Any, x: Any, weight: Any, bias_sizes: Any, *options: Any
 ) -> Any:
-    """As the convolution, whichever way the gradient comes, by which 2.11 goes."""
+    """Returns gradients with the layout of the convolution's result. For any layout of the incoming gradient;
+    PyTorch 2.11 depends on that layout."""
     if x.dim() == 3:
         return meta
     lay = _layout(x, weight, None, *options[:-1])
@@ -58,7 +61,8 @@ def convolution_backward(
 
 
 def _convolution_of_rows(meta: Any, x: Any, weight: Any, bias: Any, *options: Any) -> Any:
-    """As of images of one row, whose strides are those of channels last only if the weight's are."""
+    """Returns the result as for images of one row. Their strides are channels-last only if the weight's
+    are."""
     stride, padding, dilation, transposed, more, groups = options
     images = [1, *stride], [0, *padding], [1, *dilation], transposed, [0, *more], groups
     form = _convolution_format(_as_image(x, True), _as_image(weight, False), bias, *images)
@@ -68,7 +72,7 @@ def _convolution_of_rows(meta: Any, x: Any, weight: Any, bias: Any, *options: An
 
 
 def _as_image(t: Any, contiguous: bool) -> Fake:
-    """With the sizes of the captured call."""
+    """Returns the tensor as an image of one row, with the sizes of the captured call."""
     row = torch.empty_strided(
         [hint_of(n) for n in t.shape], [hint_of(n) for n in t.stride()], dtype=t.dtype, device="meta"
     )  # fmt: skip
@@ -76,24 +80,26 @@ def _as_image(t: Any, contiguous: bool) -> Fake:
 
 
 def _is_plain(t: Any) -> bool:
-    """Contiguous, and laid out so where dimensions of size 1 leave a choice: PyTorch looks at their strides, too."""
+    """Whether `t` is contiguous, also with regard to strides of dimensions of size 1: PyTorch looks at them,
+    too."""
     shape, strides = ([hint_of(n) for n in numbers] for numbers in (t.shape, t.stride()))
     return t.is_contiguous() and strides == list(torch.empty(shape, device="meta").stride())
 
 
 def laid_out_afresh(meta: Any, form: torch.memory_format) -> torch.Tensor:
-    """Afresh: of tensors with sizes of 1, several formats are contiguous."""
+    """Returns a newly laid out tensor: for tensors with sizes of 1, several formats are contiguous."""
     return torch.empty(meta.shape, dtype=meta.dtype, device="meta", memory_format=form)
 
 
 def _convolution_format(x: Any, weight: Any, bias: Any, *options: Any) -> Any:
-    """`options`: stride, padding, dilation, whether it is transposed, the padding of results, the number of groups."""
+    """`options`: stride, padding, dilation, whether it is transposed, the output padding, the number of
+    groups."""
     backend = torch._C._select_conv_backend(x, weight, bias, *options, None)
     return torch._C._conv_determine_backend_memory_format(x, weight, backend)
 
 
 def _has_format_for_all(form: Any, x: Any, weight: Any, *options: Any) -> bool:
-    """Whether PyTorch chooses that format for other sizes, too: a few of each kind are tried."""
+    """Whether PyTorch chooses this format for other sizes, too. A few sizes of each kind are tried."""
     numbers = [n for t in (x, weight) for n in (*t.shape, *t.stride()) if isinstance(n, Size)]
     symbols = sorted({s for n in numbers for s in atoms_of(n)}, key=lambda s: s.name)
     if len(symbols) > MOST or any(map(unbacked_in, numbers)):
@@ -113,7 +119,7 @@ def _has_format_for_all(form: Any, x: Any, weight: Any, *options: Any) -> bool:
 
 
 def _as_captured(x: Any) -> Fake:
-    """With the sizes of the captured call, which nothing is noted of."""
+    """Returns the tensor with the sizes of the captured call, without adding guards."""
     return _with_sizes(x, hint_of)
 
 

@@ -1,6 +1,7 @@
-"""Sizes of the results of derivatives (`aten.*_backward`) where sizes vary.
+"""Rules for the results of derivatives (`aten.*_backward`), mostly for symbolic sizes.
 
-A gradient has the shape of what it is a gradient of, which is an argument; how it lies in memory, see shapes/hint_layouts.py.
+A gradient has the shape of the tensor that it is a gradient of, which is an argument; for its layout see
+shapes/hint_layouts.py.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from frameloom.capture.tensors.sized import empty_strided, has_sizes
 from frameloom.ir.symbolic.expr import Int
 
 aten = torch.ops.aten
-# What the results are gradients of: arguments that are tensors or their shapes.
+# The arguments that the results are gradients of: tensors or their shapes.
 OF = {
     "native_layer_norm_backward": ("input", "normalized_shape", "normalized_shape"),
     "native_group_norm_backward": ("input", "channels", "channels"),
@@ -40,7 +41,7 @@ OF = {
     "_softmax_backward_data": ("output",),
     "_log_softmax_backward_data": ("output",),
 }
-# Of the others, the first that there is.
+# For the others, the first of these arguments that the op has.
 USUAL = ("self", "self_or_result", "input", "input_sizes", "input_size")
 LIKEWISE = (
     "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool2d", "avg_pool3d",
@@ -77,7 +78,8 @@ def _embedding(func: Any, grad: Any, indices: Any, count: Int, *rest: Any) -> An
     return empty_strided([count, grad.shape[-1]], [grad.shape[-1], 1], grad.dtype)
 
 
-# Those whose kernels iterate over these arguments, in this order; PyTorch's own meta functions go by formulas.
+# Derivatives whose kernels iterate over these arguments, in this order; PyTorch's own meta functions use
+# formulas.
 ITERATING = {
     "elu_backward": ("grad_output", "self_or_result"),
     "hardsigmoid_backward": ("grad_output", "self"),
@@ -87,7 +89,7 @@ ITERATING = {
     "softplus_backward": ("grad_output", "self"),
     "threshold_backward": ("self", "grad_output"),
 }
-# Those that are made as one argument lies, or afresh.
+# Derivatives whose result has the layout of one argument, or is fresh.
 MADE_LIKE = {
     "binary_cross_entropy_backward": "self",
     "log_sigmoid_backward": "grad_output",

@@ -1,6 +1,8 @@
-"""Where results of an op are otherwise than its meta kernel says, which knows of no device.
+"""Corrects the results of ops whose meta kernel differs from the kernel of a device, because it does not know
+the device.
 
-A function gets the meta result and the op's arguments (Fakes), and returns the result as it is on the device.
+A function gets the meta result and the op's arguments (Fakes), and returns the result as the device computes
+it.
 """
 
 from __future__ import annotations
@@ -45,28 +47,28 @@ from frameloom.capture.tensors.sized import (
 from frameloom.ir.symbolic.expr import hint_of
 
 aten = torch.ops.aten
-ASKED = 1 << 16  # elements of what a library is asked about
+ASKED = 1 << 16  # maximum elements of tensors for which the library op is run
 
 
 def _attention(meta: Any, query: Any, *others: Any, **options: Any) -> Any:
-    """As the query lies: so the flash kernels leave it.  Others lay it out by positions first, which is how the query of
-    a transformer lies, too."""
+    """The result has the dimension order of the query: the flash kernels do so. Others order it by positions
+    first, which is the order of a transformer's query, too."""
     order = sorted(range(query.dim()), key=lambda d: (-hint_of(query.stride(d)), d))
     for a, b in itertools.pairwise(order):
-        # Of sizes that vary this becomes a condition.
+        # For symbolic sizes this becomes a guard.
         if not query.stride(a) >= query.stride(b):
             return settled(meta)
     return empty_strided(meta.shape, dense_strides(meta.shape, order[::-1]), meta.dtype)
 
 
 def _layer_norm(meta: Any, *args: Any) -> Any:
-    """Statistics are kept as they were computed."""
+    """Statistics keep the dtype in which they are computed."""
     out, *statistics = meta
     return out, *(s.float() if s.dtype in HALVES else s for s in statistics)
 
 
 def _by_columns(meta: torch.Tensor) -> torch.Tensor:
-    """Matrices as LAPACK writes them."""
+    """Returns matrices in column-major order, as LAPACK writes them."""
     rows, columns = meta.dim() - 2, meta.dim() - 1
     order = (rows, columns, *reversed(range(rows)))
     return empty_strided(meta.shape, dense_strides(meta.shape, order), meta.dtype)
@@ -83,12 +85,12 @@ def _eig(meta: Any, x: Any) -> Any:
 
 
 def _log_sigmoid(meta: Any, x: Any) -> Any:
-    """The result is a fresh tensor, as what is kept for the backward pass is."""
+    """The result is a fresh tensor, and so is the tensor saved for the backward pass."""
     return tuple(empty(m.shape, m.dtype) for m in meta)
 
 
 def _batch_norm(meta: Any, x: Any, *parameters: Any) -> Any:
-    """Statistics of 16-bit inputs are of the parameters' dtype, of the input's where there are none."""
+    """Statistics of 16-bit inputs have the parameters' dtype; without parameters, the input's."""
     out, *statistics = meta
     if x.dtype not in HALVES:
         return meta
@@ -98,7 +100,7 @@ def _batch_norm(meta: Any, x: Any, *parameters: Any) -> Any:
 
 
 def _batch_norm_on_cpu(meta: Any, x: Any, *parameters: Any) -> Any:
-    """Channels last stay so, any other order is that of a fresh tensor."""
+    """Channels-last input gives a channels-last result; any other gives the strides of a fresh tensor."""
     out, *statistics = _batch_norm(meta, x, *parameters)
     last = not x.is_contiguous() and (_is_channels_last(x) or lies_channels_last(x))
     return fresh(out.shape, out.dtype, last), *statistics
@@ -113,7 +115,7 @@ def _batch_norm_backward_on_cpu(meta: Any, grad: Any, x: Any, *parameters: Any) 
 
 
 def _is_channels_last(x: Any) -> bool:
-    """Contiguous in that format; its strides may suggest another, where sizes are 1."""
+    """Whether `x` is contiguous in that format; its strides may suggest another format if sizes are 1."""
     forms = {4: torch.channels_last, 5: torch.channels_last_3d}
     return x.dim() in forms and x.is_contiguous(memory_format=forms[x.dim()])
 
@@ -127,7 +129,8 @@ def _group_norm_on_cpu(meta: Any, x: Any, *parameters: Any) -> Any:
 
 
 def _group_norm_backward_on_cpu(meta: Any, grad: Any, x: Any, *rest: Any) -> Any:
-    """Gradients are of the dtypes of what they are gradients of, whatever those of the statistics."""
+    """Gradients have the dtypes of the tensors that they are gradients of, for any dtype of the
+    statistics."""
     out, *others = meta
     own = x.dtype if rest[2] is None else rest[2].dtype
     return out if out is None else out.to(x.dtype), *(g if g is None else g.to(own) for g in others)
@@ -150,8 +153,8 @@ def _angle(meta: Any, x: Any) -> Any:
 def _vector_norm(
     meta: Any, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, **options: Any
 ) -> Any:
-    """As a sum: meta tensors take the way of one element for all that reduces dimensions of size 1, which gives other strides and, of one complex
-    number in 2.11, other dimensions."""
+    """Uses the shape and strides of a sum. Meta tensors use the one-element case for every reduction of
+    dimensions of size 1. This gives other strides and, for one complex number in 2.11, other dimensions."""
     summed = x.meta.sum(dim, keepdim)
     return empty_strided(summed.shape, summed.stride(), meta.dtype)
 
@@ -165,12 +168,12 @@ def _nonzero_static(meta: Any, x: Any, **options: Any) -> Any:
 
 
 def _pixel_unshuffle(meta: Any, x: Any, factor: int) -> Any:
-    """Of nothing, a copy."""
+    """A result without elements is a copy."""
     return meta if x.numel() else x.meta.clone()
 
 
 def _multi_margin_loss(meta: Any, x: Any, target: Any, *args: Any) -> Any:
-    """One loss for each class of `target`, which may be a number."""
+    """One loss per class of `target`, which may be a number."""
     return meta if target.dim() else meta.new_empty(())
 
 
@@ -182,7 +185,7 @@ def _channel_shuffle(meta: Any, x: Any, groups: int) -> Any:
 
 
 def _as_input(meta: Any, x: Any, *args: Any) -> Any:
-    """In the memory format of the input; without elements, as a fresh tensor."""
+    """The result has the memory format of the input; without elements, that of a fresh tensor."""
     if has_sizes(meta.shape):
         return as_suggested(x.meta, list(meta.shape), meta.dtype)
     form = torch._prims_common.suggest_memory_format(x)
@@ -195,8 +198,8 @@ def _first_as_input(meta: Any, x: Any, *args: Any) -> Any:
 
 
 def _interpolated(meta: Any, x: Any, *args: Any) -> Any:
-    """In the memory format of the input, also where sizes of 1 leave the strides open."""
-    if isinstance(meta, SizedMeta):  # as shapes/image_rules.py says
+    """The result has the memory format of the input, also if sizes of 1 make the strides ambiguous."""
+    if isinstance(meta, SizedMeta):  # shapes/image_rules.py has inferred it
         return meta
     form = torch._prims_common.suggest_memory_format(x)
     return torch.empty(meta.shape, dtype=meta.dtype, device="meta", memory_format=form)
@@ -206,7 +209,8 @@ def _embedding_bag(
     meta: Any, weight: Any, indices: Any, offsets: Any, scale_grad: bool = False, mode: int = 0, sparse: bool = False,
     factors: Any = None, *rest: Any,
 ) -> Any:  # fmt: skip
-    """What is kept for the backward pass.  Source: `make_offset2bag_out` and `make_max_indices_out` of ATen's EmbeddingBag."""
+    """Sizes of the tensors that are saved for the backward pass. Source: `make_offset2bag_out` and
+    `make_max_indices_out` of ATen's EmbeddingBag."""
     out, bag_of, sizes, largest = meta
     bags, padding = out.shape[0], rest[1] if len(rest) > 1 else -1
     quick = (
@@ -220,7 +224,8 @@ def _embedding_bag(
 
 
 def _fourier(func: Any) -> Callable[..., Any]:
-    """The library is asked: in which order it goes over the dimensions depends on which it was built with."""
+    """Runs the library op on zeros: the order in which it handles the dimensions depends on the library that
+    PyTorch was built with."""
 
     def layout(meta: Any, x: Any, *args: Any, **options: Any) -> Any:
         zeros = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cpu").zero_()
@@ -237,7 +242,7 @@ def _index(meta: Any, x: Any, indices: Any) -> Any:
 
 
 def _fold(meta: Any, *args: Any, **options: Any) -> Any:
-    """Of nothing a fresh tensor; meta kernels give the dimension that is kept a stride of 0."""
+    """A result without elements is a fresh tensor; meta kernels give a kept dimension a stride of 0."""
     if isinstance(meta, tuple):
         return tuple(map(_fold, meta))
     if has_sizes(meta.shape) or meta.numel() or folds_keep_order():
@@ -246,7 +251,7 @@ def _fold(meta: Any, *args: Any, **options: Any) -> Any:
 
 
 def _dropout(meta: Any, x: Any, p: float, train: bool | None) -> Any:
-    """A product with the mask; else a copy."""
+    """The result is a product with the mask; without training, a copy."""
     mask, shape = dense_like(x.meta, torch.bool), tuple(x.shape)
     if train is False:
         return dense_like(x.meta), mask
@@ -261,14 +266,15 @@ LOSSES = (aten.mse_loss.default, aten.smooth_l1_loss.default)
 
 
 def on_device(device: torch.device, func: Any, meta: Any, args: Any, kwargs: Any) -> Any:
-    """The result of an op on Fakes as it is there."""
+    """Returns the result of an op on Fakes as the device computes it."""
     if (layout := LAYOUTS.get((device.type, func))) is not None:
         return as_known(layout(meta, *args, **kwargs))
     return as_converted(func, meta, args, kwargs) if device.type == "cpu" else meta
 
 
 def as_converted(func: Any, meta: Any, args: Any, kwargs: Any) -> Any:
-    """The CPU's kernels first convert operands of other dtypes, which lays those out without gaps: then they are asked for their strides."""
+    """The CPU's kernels first convert operands of other dtypes, which makes them dense. Their strides are
+    then those that decide the layout of the result."""
     operands = [a for a in (*args, *kwargs.values()) if isinstance(a, Fake)]
     if not operands or not isinstance(meta, torch.Tensor):
         return meta
@@ -288,7 +294,7 @@ def as_converted(func: Any, meta: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _compared_as(args: Sequence[Any]) -> torch.dtype:
-    """The dtype of tensors and numbers that are compared."""
+    """Returns the dtype in which tensors and numbers are compared."""
     dtypes = [a.dtype for a in args if isinstance(a, Fake)]
     found = functools.reduce(torch.promote_types, dtypes)
     if any(isinstance(a, float) for a in args) and not (
@@ -299,7 +305,8 @@ def _compared_as(args: Sequence[Any]) -> torch.dtype:
 
 
 def _ldexp(meta: Any, x: Any, exponent: Any) -> Any:
-    """For some pairs of dtypes there is a kernel; else the power of two is a tensor of its own, laid out afresh.  The library is asked."""
+    """Some pairs of dtypes have a kernel; else the power of two is a fresh tensor of its own. For small
+    tensors the library op is run."""
     if not has_sizes(meta.shape) and meta.numel() <= ASKED:
         given = [
             torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cpu").zero_()
@@ -312,7 +319,7 @@ def _ldexp(meta: Any, x: Any, exponent: Any) -> Any:
     )
     product = pointwise(aten.mul.Tensor, x.meta, power.meta)
     laid = as_converted(aten.mul.Tensor, product, (x, power), {})
-    # No 16-bit float becomes a wider one.
+    # 16-bit floats do not become wider ones.
     return empty_strided(meta.shape, laid.stride(), meta.dtype)
 
 

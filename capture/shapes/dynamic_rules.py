@@ -1,5 +1,5 @@
-"""Sizes and strides of results of ops on tensors whose sizes are known only at run time, where shapes/registry.py has no rule or meta kernels of C++
-know.  A rule returns None where it is not sure: then the sizes are settled."""
+"""Rules for ops on tensors with symbolic sizes, if shapes/registry.py has no rule for the op because its C++
+meta kernel is fast. A rule returns None if it is not sure: then the sizes are specialized."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ aten = torch.ops.aten
 
 
 def as_suggested(x: Any, shape: Sequence[Int], dtype: torch.dtype | None = None) -> Any:
-    """A fresh tensor in the memory format that `x` suggests."""
+    """Returns a fresh tensor in the memory format that `x` suggests."""
     return fresh(shape, dtype or x.dtype, lies_channels_last(x))
 
 
@@ -89,7 +89,7 @@ def _fresh_like(
 
 
 def _fresh_of(shape: Sequence[Int], dtype: torch.dtype) -> Any:
-    """None where a size is negative: which PyTorch refuses."""
+    """Returns a fresh tensor; None if a size is negative, which PyTorch refuses."""
     return None if any(n < 0 for n in shape) else empty(list(shape), dtype)
 
 
@@ -187,13 +187,14 @@ def _dims(dims: Any, rank: int) -> set[int]:
 
 @functools.cache
 def folds_keep_order() -> bool:
-    """Whether reductions lay out their results in the order of the operand's strides; newer PyTorch makes them contiguous."""
+    """Whether reductions give their results the stride order of the operand; newer PyTorch makes them
+    contiguous."""
     with torch.inference_mode():
         return not torch.ones(2, 3, 4, device="cpu").permute(2, 0, 1).sum(-1).is_contiguous()
 
 
 def reduced(x: Any, dims: set[int], keepdim: bool, dtype: torch.dtype) -> Any:
-    """Contiguous, or in the order of what is left of the strides."""
+    """Returns the result of a reduction: contiguous, or with the kept strides in their order."""
     kept = [d for d in range(x.dim()) if d not in dims]
     if keepdim:
         shape = [1 if d in dims else n for d, n in enumerate(x.shape)]
@@ -209,7 +210,7 @@ def reduced(x: Any, dims: set[int], keepdim: bool, dtype: torch.dtype) -> Any:
 
 
 def _squeezed(strides: Sequence[Int], shape: Sequence[Int], gone: set[int]) -> list[Int]:
-    """Dense strides in the same order without the dimensions that are gone."""
+    """Returns dense strides in the same order, without the dimensions in `gone`."""
     by_stride = sorted(range(len(shape)), key=lambda d: _hint(strides[d]))
     result: list[Int] = [0] * len(shape)
     step: Int = 1
@@ -233,7 +234,7 @@ def _reduction(
 ) -> Any:
     name = func._schema.name
     if func in (aten.any.dims, aten.all.dims) and dims is not None and not len(dims):
-        return None  # no dimension, unlike for others
+        return None  # reduces no dimension, unlike other ops
     chosen = _dims(dims, x.dim())
     if name in ("aten::amax", "aten::amin") and not all(x.shape[d] > 0 for d in chosen):
         return None
@@ -283,7 +284,7 @@ def _along(func: Any, x: Any, *args: Any, dtype: Any = None) -> Any:
         dims, keepdim = args[1] if len(args) > 1 else None, len(args) > 2 and args[2]
         dtype = dtype or x.dtype
         order = args[0] if args else 2
-        has_identity = order >= 0 and order != math.inf  # it may be a size
+        has_identity = order >= 0 and order != math.inf  # `order` may be a symbolic size
         lengths = [x.shape[d] for d in _dims(dims, x.dim())]
         if not x.dtype.is_floating_point or not (has_identity or all(n > 0 for n in lengths)):
             return None
@@ -414,7 +415,7 @@ def _pad(func: Any, x: Any, pads: Sequence[Int], value: Any = 0) -> Any:
             return None
     known = [p for p in pads if not unbacked_in(p)]
     grows = any(p > 0 for p in known)
-    if not grows and len(known) == len(pads):  # a part, copied as it lies
+    if not grows and len(known) == len(pads):  # a slice, copied with its strides
         note_not_1(shape, is_plain=False)
         return dense_like(empty_strided(shape, x.stride(), x.dtype))
     return as_suggested(x, shape) if grows or x.is_contiguous() or x.dim() == 1 else None

@@ -1,5 +1,6 @@
-"""In which order the CPU draws the elements of a tensor that is dense but not contiguous, as dropout's mask is in channels-last layout: that of
-memory, so that the mask is drawn as its contiguous permutation is; with some libraries it is another one, and such draws break."""
+"""The order in which the CPU draws the elements of a tensor that is dense but not contiguous, such as
+dropout's mask in channels-last layout. It is the order of memory, so the mask is drawn as its contiguous
+permutation. With some libraries the order is another one; such draws break the graph."""
 
 from __future__ import annotations
 
@@ -20,14 +21,15 @@ aten = torch.ops.aten
 
 
 def in_memory_order(recorder: Recorder, func: Any, target: Any) -> Fake | None:
-    """A contiguous view of `target`, which the op fills alike; None where there is none, or `target` is contiguous itself."""
+    """Returns a contiguous view of `target` that the op fills in the same order; None if there is none, or if
+    `target` is contiguous itself."""
     if func is not aten.bernoulli_.float or target.device.type != "cpu":
         return None
     if target.is_contiguous() or not is_dense(target):
         return None
     if not _is_that_of_memory():
         return None
-    # Where sizes vary, that the view is contiguous says that the order is right for all.
+    # For symbolic sizes: if the view is contiguous, the order is right for all sizes.
     shape, strides = (list(map(hint_of, some)) for some in (target.shape, target.stride()))
     order = sorted(range(target.dim()), key=lambda d: (-strides[d], -shape[d], d))
     seen: Fake = view(recorder, aten.permute.default, (target, order), {})

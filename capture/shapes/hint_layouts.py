@@ -1,6 +1,8 @@
-"""Results of ops on tensors of which sizes vary where the shape is easily said, and memory is laid out as for the sizes of the captured call.
+"""Infers results whose shape has a simple formula for symbolic sizes, and whose layout is that of the
+captured call.
 
-The meta kernel tells of those.  If it gives one tensor without gaps in some order of the dimensions, it is that for other sizes, too.
+The meta kernel runs with the hints. If its result is a tensor without gaps in some order of the dimensions,
+other sizes use the same order.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ aten = torch.ops.aten
 
 
 def as_at_hints(func: Any, args: Any, kwargs: Any, shapes: Sequence[Sequence[Int]]) -> Any:
-    """Results of these shapes, which lie in memory as they do for the sizes of the captured call; None if that cannot be said."""
+    """Returns results of these shapes, with the dimension order that they have at the hints; None if that
+    fails."""
     found = infer(func, _at_hints(args), _at_hints(kwargs))
     several = isinstance(found, tuple | list)
     results = []
@@ -52,7 +55,8 @@ def as_at_hints(func: Any, args: Any, kwargs: Any, shapes: Sequence[Sequence[Int
 
 
 def _keep_order(t: SizedMeta) -> None:
-    """That of its strides, and of sizes where these are equal, is that of the captured call."""
+    """Adds guards that the order of its strides, and of sizes if strides are equal, is that of the captured
+    call."""
     shape, strides = t.shape, t.stride()
     hints = [(hint_of(s), hint_of(n)) for s, n in zip(strides, shape, strict=True)]
     for d, e in pairwise(sorted(range(t.dim()), key=hints.__getitem__)):
@@ -83,7 +87,7 @@ def _at_hints(value: Any) -> Any:
 
 
 def _like(example: torch.Tensor, shape: Sequence[Int]) -> torch.Tensor | None:
-    """A tensor of this shape that lies as the example does."""
+    """Returns a tensor of this shape with the dimension order of the example."""
     if tuple(example.shape) != tuple(map(hint_of, shape)):
         return None
     strides = example.stride()
@@ -121,7 +125,7 @@ def _glu(func: Any, x: Any, dim: int = -1) -> Any:
 @sized_rule(aten.index.Tensor, aten._unsafe_index.Tensor)
 def _index(func: Any, x: Any, indices: Sequence[Any]) -> Any:
     at = [d for d, t in enumerate(indices) if t is not None]
-    # By what the kernel iterates over, where that is known.
+    # By the operands that the kernel iterates over, if these are known.
     if (found := RULES[func](func, x, indices)) is not None:
         return found
     masks = (torch.bool, torch.uint8)
@@ -131,7 +135,7 @@ def _index(func: Any, x: Any, indices: Sequence[Any]) -> Any:
     if chosen is None:
         return None
     rest = [n for d, n in enumerate(x.shape) if d not in at]
-    # Indexed dimensions that are no neighbours come first.
+    # If the indexed dimensions are not neighbours, they come first.
     before = at[0] if at == list(range(at[0], at[-1] + 1)) else 0
     shape = [*rest[:before], *chosen, *rest[before:]]
     return as_at_hints(func, (x, indices), {}, [shape])
@@ -139,7 +143,7 @@ def _index(func: Any, x: Any, indices: Sequence[Any]) -> Any:
 
 @sized_rule(aten.cat.default)
 def _cat(func: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
-    # Those without elements and with one dimension are left out, whatever the others have.
+    # Tensors with one dimension and no elements are left out, for any shape of the others.
     shapes = [t.shape for t in tensors if t.dim() != 1 or not same(t.shape[0], 0)]
     if not shapes or any(len(s) != len(shapes[0]) for s in shapes):
         return None

@@ -1,4 +1,4 @@
-"""Sizes and strides of results of ops on images and signals whose sizes are known only at run time: windows, padding, resizing."""
+"""Rules for ops on images and signals with symbolic sizes: windows, padding, resizing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _pooled(
 
 
 def _has_all(*sizes: Int) -> bool:
-    """Whether there is one element at least, but for the batch: kernels refuse other images."""
+    """Whether no size but the batch is 0: kernels refuse other images."""
     return all(n > 0 for n in sizes)
 
 

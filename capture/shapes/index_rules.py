@@ -1,4 +1,5 @@
-"""How the result of indexing by tensors lies in memory: as TensorIterator lays it out, over strides in which indexed dimensions have none.
+"""The memory layout of the result of indexing by tensors: as TensorIterator chooses it, with stride 0 for
+indexed dimensions.
 
 Source: `make_info` of ATen's TensorAdvancedIndexing.
 """
@@ -35,7 +36,7 @@ def _index(func: Any, x: torch.Tensor, indices: list[Any]) -> Any:
 
 
 def _laid_out_sized(x: torch.Tensor, indices: list[Any], at: list[int]) -> Any:
-    """... of tensors of one shape, where sizes vary."""
+    """Like `laid_out`, for index tensors of one shape with symbolic sizes."""
     chosen = [indices[i] for i in at]
     middle = chosen[0].shape
     if not all(alike_shapes(t.shape, middle) for t in chosen):
@@ -55,7 +56,8 @@ def _laid_out_sized(x: torch.Tensor, indices: list[Any], at: list[int]) -> Any:
 
 
 def _reshaped(index: torch.Tensor, before: int, after: int) -> torch.Tensor:
-    """With so many dimensions of size 1, which a view steps over as if there were more of it."""
+    """Returns `index` with additional dimensions of size 1. Their strides are those of a view: as if the size
+    were larger."""
     sizes, strides = index.shape, index.stride()
     outer = [(n, s) for n, s in zip(sizes, strides, strict=True) if isinstance(n, Size) or n != 1]
     lead: Int = outer[0][0] * outer[0][1] if outer else 1
@@ -65,12 +67,13 @@ def _reshaped(index: torch.Tensor, before: int, after: int) -> torch.Tensor:
 
 
 def _is_plain(t: torch.Tensor) -> bool:
-    """Dimensions of size 1 count, too: they have an order among the others."""
+    """Whether the strides are plain, also in dimensions of size 1, which have an order among the others."""
     return alike_shapes(t.stride(), empty(t.shape, t.dtype).stride())
 
 
 def laid_out(x: torch.Tensor, indices: list[Any], same_strides: bool) -> Any:
-    """`same_strides`: as GPUs want it of several index tensors."""
+    """Returns the result with its layout. `same_strides`: index tensors with different strides are made
+    contiguous first, as on GPUs."""
     at = [i for i, t in enumerate(indices) if t is not None]
     chosen = torch.broadcast_tensors(*(indices[i] for i in at))
     before = at[0]

@@ -1,7 +1,9 @@
-"""What sizes were inferred for the results of an op is looked up where the op comes again: a model of equal layers asks the same in each.
+"""Cache of the results that were inferred for an op: a model of equal layers asks the same questions in each
+layer.
 
-An answer holds as long as the facts do that it was given under.  They only grow, but for what is taken back (symbolic/shape_env.py), which forgets
-the answers too.  What an answer takes softly for another size than 0 or 1, it does again wherever it is looked up.
+An answer is valid as long as the facts hold that were known when it was inferred. Facts are only added,
+unless they are taken back (symbolic/shape_env.py), which clears the cache, too. Layout assumptions that an
+answer makes (that a size is not 0 or 1) are made again at each look-up.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ PLAIN = frozenset({
 
 
 class _Unfit(Exception):
-    """Something that a key does not say."""
+    """An argument that has no key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Answer:
 def inferred(
     infer: Callable[[Any, Any, Any], Any], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """`infer(func, args, kwargs)`, where sizes are among the arguments."""
+    """Returns `infer(func, args, kwargs)`, if sizes are among the arguments."""
     shape_env = _facts_of((*args, *kwargs.values()))
     if shape_env is None or shape_env.has_unbacked or shape_env.relaxed:
         return infer(func, args, kwargs)

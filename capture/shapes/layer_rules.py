@@ -1,4 +1,4 @@
-"""Rules of shapes/registry.py for what layers come to: norms, attention, convolutions, losses."""
+"""Rules of shapes/registry.py for ops of layers: norms, attention, convolutions, losses."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def native_layer_norm(
         return None
     if any(p is not None and list(p.shape) != list(normalized) for p in (weight, bias)):
         return None
-    # What the statistics are of is the device's affair (device_layouts.py).
+    # The dtype of the statistics depends on the device (device_layouts.py).
     statistics = [*x.shape[:-rank], *([1] * rank)]
     return empty(x.shape, x.dtype), empty(statistics, x.dtype), empty(statistics, x.dtype)
 
 
 @rule(aten._native_batch_norm_legit_no_training.default)
 def _batch_norm_evaluation(func: Any, x: torch.Tensor, *rest: Any) -> Any:
-    """The library keeps no statistics then, whatever its meta kernel says."""
+    """In evaluation the kernel returns no statistics, unlike its meta kernel."""
     parameters = rest[:4]
     plain = x.is_contiguous() and all(p is None or p.dtype == x.dtype for p in parameters)
     out = empty(x.shape, x.dtype) if plain else func(x, *rest)[0]
@@ -52,7 +52,8 @@ def _embedding(func: Any, weight: torch.Tensor, indices: torch.Tensor, *rest: An
 
 @functools.cache
 def attention_keeps_layout() -> bool:
-    """Whether flash attention's output has the strides of the query; in older PyTorch it had those of (batch, length, heads, depth)."""
+    """Whether flash attention's output has the strides of the query; in older PyTorch it has those of (batch,
+    length, heads, depth)."""
     q = torch.ones(1, 2, 3, 4, device="cpu")
     with torch.inference_mode():
         out = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(q, q, q)[0]
@@ -106,7 +107,8 @@ def _convolution(
     output_padding: list[int],
     groups: int,
 ) -> Any:
-    """Sizes by the usual formula; contiguous in, contiguous out.  Other layouts: the library is asked (see recording/recorder.py)."""
+    """Computes sizes by the usual formula; contiguous input gives a contiguous result. For other layouts,
+    PyTorch chooses the format (see convolution_layouts.py)."""
     if not transposed and x.dim() == weight.dim() and x.shape[1] != weight.shape[1] * groups:
         raise RuntimeError("the weight is for another number of channels")
     if transposed or not x.is_contiguous() or not weight.is_contiguous() or x.dim() != weight.dim():
@@ -131,7 +133,7 @@ def _nll_loss_forward(
 
 
 def check_channels(channels: Int, *parameters: Any) -> None:
-    """Meta kernels take parameters of any shape."""
+    """Raises for parameters of a wrong shape: meta kernels accept any."""
     for p in parameters:
         if p is not None and not (p.dim() == 1 and equal(p.shape[0], channels)):
             raise RuntimeError("parameters for another number of channels")
@@ -203,12 +205,12 @@ def _batch_norm_derivative(
 
 @rule(aten._native_multi_head_attention.default)
 def _attention(func: Any, query: torch.Tensor, *rest: Any, **options: Any) -> Any:
-    """Weights that are not needed are no tensor, whatever its meta kernel says."""
+    """If the weights are not needed, the second result is None, unlike in its meta kernel."""
     is_needed = rest[9] if len(rest) > 9 else options.get("need_weights", True)
     return None if is_needed else (empty(query.shape, query.dtype), None)
 
 
 @rule(aten._transformer_encoder_layer_fwd.default)
 def _encoder_layer(func: Any, x: torch.Tensor, *rest: Any, **options: Any) -> Any:
-    """Without a meta kernel before PyTorch 2.13."""
+    """Before PyTorch 2.13 the op has no meta kernel."""
     return empty(x.shape, x.dtype)

@@ -1,4 +1,5 @@
-"""Rules of shapes/registry.py for library functions that have no meta kernel, or one that does not check what it is given."""
+"""Rules of shapes/registry.py for library functions that have no meta kernel, or one that does not check
+arguments."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def _ctc_loss(
 def _lstsq(
     func: Any, a: torch.Tensor, b: torch.Tensor, rcond: Any = None, *, driver: str | None = None
 ) -> Any:
-    """LAPACK's drivers on the CPU, for matrices of full rank.  The solution is the upper part of what was the right side."""
+    """For LAPACK's drivers on the CPU, and matrices of full rank. The solution is the upper part of the right
+    side's memory."""
     (*batch, rows, columns), driver = a.shape, driver or "gelsy"
     is_vector = b.dim() == 1 or (b.dim() == a.dim() - 1 and b.shape == a.shape[:-1])
     width, height = 1 if is_vector else b.shape[-1], max(rows, columns)
@@ -51,12 +53,13 @@ PARTS = {
 def _part_put_back(
     func: Any, x: torch.Tensor, part: torch.Tensor, *where: Any, **named: Any
 ) -> Any:
-    """Meta kernels take a part of any size, and some of PyTorch 2.11 keep the strides of expanded tensors."""
+    """Raises for a part of a wrong size: meta kernels accept any size, and some of PyTorch 2.11 keep the
+    strides of expanded tensors."""
     wanted = PARTS[func](x, *where, **named).shape
     if part.shape != wanted:
         raise RuntimeError(f"expected src to have a size equal to the slice of self: {wanted}")
     expanded = any(n > 1 and s == 0 for n, s in zip(x.shape, x.stride(), strict=True))
-    # Of tensors without elements, other meta kernels than these forget the strides.
+    # For tensors without elements, meta kernels other than these drop the strides.
     return torch.empty_like(x) if expanded and x.numel() else None
 
 
@@ -72,10 +75,10 @@ def _fake_quantized(func: Any, x: torch.Tensor, *args: Any) -> Any:
     aten.normal.Tensor_float, aten.normal.float_Tensor, aten.normal.Tensor_Tensor, aten.poisson.default,
 )  # fmt: skip
 def _drawn_anew(func: Any, x: Any, second: Any = None, **options: Any) -> Any:
-    """Contiguous, however what they are drawn for lies, which their meta kernels look at."""
+    """The result is contiguous, for any layout of the parameters; the meta kernels depend on their layout."""
     given = [a for a in (x, second) if isinstance(a, torch.Tensor)]
     shape = broadcast(*(a.shape for a in given))
     numbers = [a for a in (second,) if isinstance(a, float)]
     if shape is None or given[-1].is_complex() or any(not a >= 0 for a in numbers):
-        return None  # they say what they refuse
+        return None  # their meta kernels raise
     return empty(shape, given[0].dtype)

@@ -1,4 +1,4 @@
-"""Sizes and strides of results of the ops that layers come to, on tensors whose sizes are known only at run time."""
+"""Rules for normalization, dropout, recurrent layers and attention, on tensors with symbolic sizes."""
 
 from __future__ import annotations
 
@@ -92,11 +92,11 @@ def _attention(func: Any, q: Any, k: Any, v: Any, *rest: Any, **options: Any) ->
 
 @sized_rule(aten._scaled_dot_product_flash_attention_for_cpu.default)
 def _flash_attention_cpu(func: Any, q: Any, k: Any, v: Any, *rest: Any, **options: Any) -> Any:
-    assume_elements(q, k, v)  # it divides by these sizes
+    assume_elements(q, k, v)  # the kernel divides by these sizes
     if not attention_keeps_layout() or q.dim() != 4 or not same(q.shape[3], v.shape[3]):
         return None
     if not equal(k.shape[2], v.shape[2]):
-        return None  # the kernel does not ask: it reads and writes beyond the shorter one
+        return None  # the kernel does not check it: it reads and writes beyond the shorter one
     b, h, n, _ = q.shape
     statistics = torch.float32 if q.dtype in (torch.bfloat16, torch.float16) else q.dtype
     sums = strides_of([b, n, h])

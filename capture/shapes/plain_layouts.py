@@ -1,7 +1,9 @@
-"""Which tensors lie plainly whichever sizes are 1, by what the recorded ops say: trials of the calls (symbolic/chain_probe.py) cost more.
+"""Finds tensors that have plain strides for any sizes of 1, from the recorded ops alone. This is faster than
+trying the calls (symbolic/chain_probe.py).
 
-A plain operand has the strides of a fresh tensor; an expanded one is a plain one that is repeated.  In both the strides never grow from the outer
-dimensions to the inner ones, so that kernels that take the order of dimensions from strides find none to exchange, for sizes of 1, too.
+A plain operand has the strides of a fresh tensor; an expanded one is a plain one that is repeated. In both,
+strides never grow from the outer dimensions to the inner ones. So kernels that order dimensions by strides
+exchange none, also for sizes of 1.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from frameloom.capture.tensors.sized import lies_plainly
 
 Node = torch.fx.Node
 aten = torch.ops.aten
-# Their results are laid out anew, and plainly, whatever the operands are.
+# Ops with fresh, plain results for any operands.
 FRESH = frozenset({
     aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.mv.default, aten.embedding.default,
     aten.embedding_dense_backward.default, aten.native_layer_norm.default, aten.native_layer_norm_backward.default,
     aten._fused_rms_norm.default, aten.gather.default, aten.index_select.default, aten.repeat.default, aten.full.default, aten.arange.default,
 })  # fmt: skip
-# They are laid out plainly where the operands are.
+# Ops with plain results if the operands are plain.
 KEEPING = frozenset({
     aten.convolution.default, aten.convolution_backward.default, aten.native_batch_norm.default, aten._native_batch_norm_legit.default,
     aten._native_batch_norm_legit_functional.default, aten.native_batch_norm_backward.default, aten.native_group_norm.default, aten.native_group_norm_backward.default, aten.max_pool2d_with_indices.default,
@@ -39,20 +41,22 @@ FORMATS = (None, torch.contiguous_format, torch.preserve_format)
 
 
 def base_of(node: Node) -> Node:
-    """What it is a view of."""
+    """Returns the node that `node` is a view of, or `node`."""
     while is_view(node):
         node = node.args[0]  # type: ignore[assignment]
     return node
 
 
 def inputs_are_plain(graph: torch.fx.Graph) -> bool:
-    """Of others, the derivative of a product asks for the strides: what it gives may be a transposed view where sizes are 1."""
+    """Whether all inputs are plain. For others, the derivative of a product reads the strides: its result may
+    be a transposed view if sizes are 1."""
     values = (n.meta["val"] for n in graph.find_nodes(op="placeholder"))
     return all(lies_plainly(value) for value in values if isinstance(value, Fake))
 
 
 def is_surely_plain(node: Node, proven: set[Node]) -> bool:
-    """Whether what it gives lies plainly where sizes are 1, too, in a graph whose inputs are plain.  `proven`: those that do, to which it is added."""
+    """Whether the result of `node` is plain also if sizes are 1, in a graph with plain inputs. `proven`:
+    nodes that are; new ones are added."""
     passed, stack = {node}, [node]
     while stack:
         operands = _operands(stack.pop())
@@ -66,7 +70,7 @@ def is_surely_plain(node: Node, proven: set[Node]) -> bool:
 
 
 def _operands(node: Node) -> Iterable[Node] | None:
-    """It lies plainly if these do; None where that is not known."""
+    """Returns nodes such that the result is plain if theirs are; None if there is no such rule."""
     value = node.meta.get("val")
     if not isinstance(value, Fake) or not lies_plainly(value):
         return None
@@ -81,7 +85,7 @@ def _operands(node: Node) -> Iterable[Node] | None:
     tensors = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), Fake)]
     if target in KEEPING:
         if target is aten.sum.dim_IntList and base_of(tensors[0]).op == "placeholder":
-            return None  # autograd hands on what comes where all that is summed up is 1
+            return None  # if all summed sizes are 1, autograd passes the gradient on as it is
         return tensors if node.kwargs.get("memory_format") in FORMATS else None
     if not isinstance(target, torch._ops.OpOverload) or not is_pointwise(target):
         return None

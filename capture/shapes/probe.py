@@ -1,8 +1,10 @@
-"""Results of an op without a rule, on tensors of which sizes vary: its meta kernel is asked for several sizes, and what all of the answers fit is taken.
+"""Infers results of an op that has no rule, for symbolic sizes: its meta kernel runs for several sets of
+numbers, and a formula that fits all answers is used.
 
-Each dimension of a result is a constant or one of a few expressions of the arguments' sizes, and memory lies in one order of the dimensions for all sizes.
-Sizes of 1 are among those tried, and each size is another number each time; where the answers do not fit, or fit several expressions, or the kernel refuses
-one, the sizes are settled.
+Each dimension of a result is a constant or one of a few expressions of the arguments' sizes. The order of the
+dimensions in memory is the same for all sizes. The sets of numbers contain sizes of 1, and each size has
+another number in each set. If no formula fits the answers, if different formulas fit, or if the kernel
+refuses a set, the sizes are specialized.
 """
 
 from __future__ import annotations
@@ -21,13 +23,13 @@ from frameloom.ir.symbolic.compare import surely_positive
 from frameloom.ir.symbolic.expr import Int, Size, Symbol
 
 PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
-LARGE = 1000  # beyond bounds that programs have
+LARGE = 1000  # larger than bounds in programs
 BESIDE_BOUNDS = (1, 2, 3, 60, LARGE)
-MOST = 4  # symbols
+MOST = 4  # maximum number of symbols
 
 
 def by_trials(func: Any, args: Any, kwargs: Any, infer: Callable[..., Any]) -> Any:
-    """What `func` gives; None if that is not told in this way."""
+    """Returns the results of `func`; None if probing cannot find them."""
     returns = func._schema.returns
     if func._schema.is_mutable or any(r.alias_info is not None for r in returns):
         return None
@@ -38,7 +40,7 @@ def by_trials(func: Any, args: Any, kwargs: Any, infer: Callable[..., Any]) -> A
         return None
     try:
         trials = [(at, _answer(func, args, kwargs, infer, at)) for at in _assignments(symbols)]
-    except Exception as error:  # whatever the kernel has to say about such sizes
+    except Exception as error:  # the kernel may raise anything for such sizes
         let_mistakes_through(error)
         return None
     form = trials[0][1]
@@ -63,7 +65,7 @@ def by_trials(func: Any, args: Any, kwargs: Any, infer: Callable[..., Any]) -> A
 def _fits_nothing(
     symbol: Symbol, func: Any, args: Any, kwargs: Any, infer: Callable[..., Any], results: list[torch.Tensor], symbols: list[Symbol]
 ) -> bool:  # fmt: skip
-    """Whether the results fit what the kernel says where that size is 0."""
+    """Whether the results equal those of the kernel if this size is 0."""
     values = {s: 0 if s is symbol else n for s, n in zip(symbols, PRIMES, strict=False)}
     try:
         found = _answer(func, args, kwargs, infer, values.__getitem__)
@@ -87,7 +89,7 @@ def _numbers(leaves: Iterable[Any]) -> Iterable[Size]:
 
 
 def _assignments(symbols: Sequence[Symbol]) -> list[Callable[[Symbol], int]]:
-    """Values of the symbols: those of the captured call, different ones, and some that are 1."""
+    """Returns values of the symbols: those of the captured call, different numbers, and some ones."""
     count = len(symbols)
     values = [[s.hint for s in symbols]]
     values += [[PRIMES[(5 * j + 3 * k) % len(PRIMES)] for k in range(count)] for j in range(4)]
@@ -144,12 +146,13 @@ def _fitting(
 
 
 def _are_one(fits: Sequence[Int], symbols: Sequence[Symbol]) -> bool:
-    """Whether they are one number for all sizes.  Sizes with a bound, as `x[:2]` has, may be the same in all trials."""
+    """Whether all expressions have the same value for all sizes. Expressions with a bound, as `x[:2]` has,
+    may be equal in all trials without that."""
     points: Iterable[tuple[int, ...]] = itertools.product(BESIDE_BOUNDS, repeat=len(symbols))
     ways = [dict(zip(symbols, p, strict=True)).__getitem__ for p in points] if fits[1:] else ()
     return all(len({evaluated(n, at) for n in fits}) == 1 for at in ways)
 
 
 def _order(t: torch.Tensor) -> tuple[int, ...]:
-    """The dimensions from the innermost on."""
+    """Returns the dimensions from the innermost to the outermost."""
     return tuple(sorted(range(t.dim()), key=lambda d: (t.stride(d), t.shape[d], -d)))

@@ -16,7 +16,7 @@ aten = torch.ops.aten
 
 
 def _check_dtypes(*tensors: torch.Tensor) -> None:
-    """Which meta kernels do not."""
+    """Raises for different dtypes, which meta kernels do not check."""
     if len({t.dtype for t in tensors}) > 1:
         raise RuntimeError("factors of different dtypes")
 

@@ -1,4 +1,5 @@
-"""Dtypes, sizes and indices that kernels refuse, or warn of, where the shape functions take any: an op that is given one breaks the graph, so that the program's own call does it."""
+"""Dtypes, sizes and indices that kernels refuse or warn about, but shape inference accepts. An op with such
+arguments breaks the graph, so that the program's own call raises or warns."""
 
 from __future__ import annotations
 
@@ -29,9 +30,11 @@ def _of_halves(x: torch.Tensor) -> bool:
 
 @functools.lru_cache(None, typed=True)
 def _kernel_refuses(func: Any, *args: Any) -> bool:
-    """Whether the CPU's kernel refuses one number of each dtype; a tuple of a dtype stands for a list of such a tensor.
+    """Whether the CPU's kernel refuses one number of each dtype. A tuple of a dtype means a list with one
+    such tensor.
 
-    Versions of PyTorch differ in what it says of bools, floats of 16 bits and several dtypes."""
+    Versions of PyTorch differ for bools, 16-bit floats and mixed dtypes.
+    """
 
     def one(dtype: torch.dtype) -> torch.Tensor:
         return torch.ones(1, 1, dtype=dtype, device="cpu")
@@ -48,7 +51,7 @@ def _kernel_refuses(func: Any, *args: Any) -> bool:
     return False
 
 
-# What only the kernels of GPUs refuse.
+# Dtypes that only the kernels of GPUs refuse.
 REFUSED_ON_GPU: dict[Any, Callable[[torch.Tensor], bool]] = {
     **{
         getattr(aten, name).default: _of_ints
@@ -77,7 +80,7 @@ REFUSED_ON_GPU: dict[Any, Callable[[torch.Tensor], bool]] = {
 }  # fmt: skip
 
 
-# What kernels refuse of the first argument's dtype where the meta kernel takes any.
+# Dtypes of the first argument that kernels refuse but the meta kernel accepts.
 REFUSED: dict[Any, Callable[[torch.Tensor], bool]] = {
     **{
         getattr(packet, name): _of_ints
@@ -100,7 +103,7 @@ REFUSED: dict[Any, Callable[[torch.Tensor], bool]] = {
             aten._log_softmax.default,
         )
     },
-    # What others than these have no kernel for.
+    # Ops with kernels for few dtypes.
     aten.multi_margin_loss.default: lambda x: x.dtype not in (torch.float32, torch.float64),
     aten.masked_select.default: lambda x: x.dtype in (torch.uint16, torch.uint32, torch.uint64),
     aten.equal.default: lambda x: x.is_floating_point() and x.itemsize == 1,
@@ -117,7 +120,7 @@ REFUSED: dict[Any, Callable[[torch.Tensor], bool]] = {
 }
 
 
-# Ops that draw or count, and what their results must be of.
+# Ops that draw or count, and the dtypes that their results may have.
 MADE: dict[Any, Callable[[torch.dtype], bool]] = {
     **{
         getattr(aten, name): lambda of: of.is_floating_point or of.is_complex
@@ -171,7 +174,7 @@ def _is_no_side(
 
 
 def _is_narrowing(x: torch.Tensor, *rest: Any, dtype: Any = None) -> bool:
-    """Norms are computed in a dtype that holds the numbers of the operand."""
+    """Whether `dtype` cannot hold the numbers of the operand: norms are computed in a dtype that can."""
     if dtype is None:
         return False
     is_inexact = dtype.is_floating_point or dtype.is_complex
@@ -201,7 +204,8 @@ def _are_alike(count: Any, *lists: torch.Tensor) -> bool:
 
 
 def _is_mixed(x: torch.Tensor, *rest: Any) -> bool:
-    """Parameters of another dtype go with 16-bit inputs alone, and are float32 then."""
+    """Whether the dtypes are mixed in a refused way. Only 16-bit inputs may have parameters of another dtype:
+    float32."""
     dtypes = {p.dtype for p in rest if isinstance(p, torch.Tensor)}
     return not (dtypes <= {x.dtype} or (_of_halves(x) and dtypes == {torch.float32}))
 
@@ -213,13 +217,14 @@ def _of_several_dtypes(*args: Any) -> bool:
 def _are_too_few(
     x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
 ) -> bool:
-    """Numbers that have no variance: PyTorch's kernel warns, or raises if they are ints."""
+    """Whether there are too few numbers for a variance: PyTorch's kernel warns, or raises for ints."""
     count = math.prod([x.shape[d] for d in dim] if dim and x.dim() else x.shape)
     return not x.numel() > 0 or not count > (1 if correction is None else correction)
 
 
 def _resizes_nothing(x: torch.Tensor, size: Any = None, *rest: Any, **options: Any) -> bool:
-    """Whether the image, or the resized one, has no elements.  Factors come last, in the form that takes them for sizes."""
+    """Whether the image, or the resized one, has no elements. In the overload with factors instead of sizes,
+    the factors are the last argument."""
     if size is None:
         known = zip(x.shape[2:], rest[-1], strict=True)
         size = [int(n * factor) for n, factor in known if type(n) is int]
@@ -227,13 +232,14 @@ def _resizes_nothing(x: torch.Tensor, size: Any = None, *rest: Any, **options: A
 
 
 def _does_not_convert(gradient: torch.Tensor, x: torch.Tensor, y: torch.Tensor, *rest: Any) -> bool:
-    """Older PyTorch computes no derivative of operands of several dtypes."""
+    """Whether the kernel refuses mixed dtypes: older PyTorch has no derivative for operands of several
+    dtypes."""
     return _of_several_dtypes(gradient, x, y) and _kernel_refuses(
         aten.mse_loss_backward.default, torch.float64, torch.float32, torch.float64, 0
     )
 
 
-# What kernels refuse, or warn of, of other arguments where the meta kernel takes any.
+# Other arguments that kernels refuse or warn about but the meta kernel accepts.
 REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
     aten.index_fill: _is_no_filling,
     aten.index_fill_: _is_no_filling,
@@ -266,7 +272,7 @@ REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
     ),
     aten.embedding: lambda weight, index, *rest: index.dtype not in (torch.int64, torch.int32),
     aten.bucketize: lambda x, boundaries, **options: boundaries.dim() != 1,
-    # A weight is multiplied behind it.
+    # The weight is multiplied afterwards.
     aten.binary_cross_entropy: lambda x, target, *rest: _of_several_dtypes(x, target),
     aten.binary_cross_entropy_backward: lambda *args: _of_several_dtypes(*args[:3]),
     aten.huber_loss_backward: _of_several_dtypes,
@@ -290,7 +296,8 @@ PLAIN = (torch.dtype, int, float, bool, complex, type(None))
 
 
 def _check_lists(func: Any, args: Any) -> None:
-    """Of lists of tensors: by the dtypes of what belongs together."""
+    """Raises Break for lists of tensors with refused dtypes; checks the items at the same position of the
+    lists."""
     is_list = [isinstance(a, list | tuple) and isinstance([*a, 0][0], torch.Tensor) for a in args]
     usual = (torch.float32, torch.float64)
     lists = [a for a, found in zip(args, is_list, strict=True) if found]

@@ -1,8 +1,9 @@
-"""Sizes, strides and dtypes of an ATen op's results, without running it.
+"""Infers sizes, strides and dtypes of an ATen op's results, without running it.
 
-PyTorch's meta kernels know them all, but those written in Python cost 100 to 900 microseconds a call, and the first of them
-imports a second's worth of modules.  The ops that fill real programs have a rule here; all others ask the meta kernel.
-Input: meta tensors; output: meta tensors.  A rule may return None: "ask the meta kernel".
+PyTorch's meta kernels can infer them all, but those written in Python take 100 to 900 microseconds per call,
+and the first of them imports modules for about a second. The ops that are frequent in real programs have a
+rule here; for all others the meta kernel runs.
+In: meta tensors. Out: meta tensors. A rule may return None: then the meta kernel runs.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ from frameloom.ir.symbolic.expr import Int, Size, hint_of
 from frameloom.ir.symbolic.symint import follows, is_less, size_of
 
 aten = torch.ops.aten
-COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd  # made of other ops
+COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd  # consists of other ops
 Rule = Callable[..., Any]
 RULES: dict[Any, Rule] = {}
-SIZED_RULES: dict[Any, Rule] = {}  # for tensors whose sizes vary; others have kernels that know
+SIZED_RULES: dict[Any, Rule] = {}  # for symbolic sizes; other tensors have meta kernels
 _loaded = False
 _POINTWISE_DTYPES: dict[Any, torch.dtype] = {}
 
 
 def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of `func` on meta tensors: a meta tensor, or whatever structure the op returns."""
+    """Returns the result of `func` on meta tensors: a meta tensor, or the structure that the op returns."""
     if not _loaded:
         load_rules()
     if _is_sized(args) or (kwargs and _is_sized(kwargs.values())):
@@ -66,7 +67,7 @@ def _is_sized(args: Any) -> bool:
 
 
 def _infer_sized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Where no rule says it for sizes that vary, they are settled."""
+    """Infers results for symbolic sizes. If no rule applies, the sizes are specialized."""
     exact = RULES.get(func) if func in ALSO_LATE and _has_unbacked(args) else None
     rule = exact or SIZED_RULES.get(func) or RULES.get(func)
     if rule is None and is_pointwise(func):
@@ -87,12 +88,12 @@ def _infer_sized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     return infer(func, tuple(args), dict(kwargs))
 
 
-# Whose rules among RULES say the layout for each size, where others take that of the captured call.
+# Ops whose rule in RULES is right for every size; other rules assume the layout at the hints.
 ALSO_LATE = (aten.cat.default,)
 
 
 def _has_unbacked(value: Any) -> bool:
-    """Whether sizes among the arguments are known only behind an op of the graph."""
+    """Whether sizes among the arguments are unbacked."""
     if isinstance(value, list | tuple):
         return any(map(_has_unbacked, value))
     return isinstance(value, SizedMeta) and any(map(unbacked_in, (*value.shape, *value.stride())))
@@ -103,7 +104,7 @@ def _settled(a: Any) -> Any:
 
 
 def as_known(result: Any) -> Any:
-    """With the class that a tensor has by whether its sizes are known."""
+    """Returns the result with each tensor in the class that fits: SizedMeta only if sizes are symbolic."""
     if isinstance(result, list | tuple):
         return type(result)(map(as_known, result))
     if not isinstance(result, torch.Tensor):
@@ -118,7 +119,7 @@ def as_known(result: Any) -> Any:
 
 
 def load_rules() -> None:
-    """What fills RULES is imported when the first shape is asked for."""
+    """Imports the modules that fill RULES, at the first inference."""
     import frameloom.capture.shapes.attention_rules
     import frameloom.capture.shapes.common_rules
     import frameloom.capture.shapes.composed_rules
@@ -147,7 +148,7 @@ def rule(*funcs: Any) -> Callable[[Rule], Rule]:
 
 
 def sized_rule(*funcs: Any) -> Callable[[Rule], Rule]:
-    """For tensors whose sizes vary."""
+    """Registers a rule for tensors with symbolic sizes."""
 
     def register(fn: Rule) -> Rule:
         for func in funcs:
@@ -164,7 +165,7 @@ def empty(shape: Any, dtype: torch.dtype) -> torch.Tensor:
 
 
 def wrap_dim(dim: int, rank: int) -> int:
-    """`dim` counted from the front."""
+    """Returns `dim` counted from the front."""
     size = max(rank, 1)
     if not -size <= dim < size:
         raise IndexError(
@@ -174,7 +175,7 @@ def wrap_dim(dim: int, rank: int) -> int:
 
 
 def wrap_dims(dims: Sequence[int], rank: int) -> set[int]:
-    """`dims` counted from the front, each of which may be there once."""
+    """Returns `dims` counted from the front; each may occur once."""
     found: set[int] = set()
     for dim in dims:
         d = wrap_dim(dim, rank)
@@ -184,17 +185,17 @@ def wrap_dims(dims: Sequence[int], rank: int) -> set[int]:
     return found
 
 
-# Overloads that make a tensor of a number.
+# Overloads that turn a number into a tensor.
 WRAPPING = (
     "Tensor", "Scalar", "Scalar_Other", "Scalar_Self", "Scalar_Tensor", "Tensor_Scalar", "Scalar_mode", "n_scalar", "x_scalar", "other_scalar",
     "self_scalar",
 )  # fmt: skip
-# Work on each element, which their tags do not say.
+# Elementwise ops that have no pointwise tag.
 UNTAGGED = (
     aten.floor_divide.default, aten.floor_divide.Scalar, aten.hardswish.default, aten.hardsigmoid.default, aten.mish_backward.default,
-    aten._prelu_kernel.default, aten.silu_backward.default, aten.leaky_relu.default,  # which 2.11 does not tag
+    aten._prelu_kernel.default, aten.silu_backward.default, aten.leaky_relu.default,  # not tagged in 2.11
 )  # fmt: skip
-# Ops whose result is made by `empty_like`.
+# Ops whose kernels allocate the result by `empty_like`.
 PRESERVING = (
     aten.hardtanh.default, aten.relu6.default, aten.nan_to_num.default, aten.deg2rad.default,
     aten.rad2deg.default, aten._prelu_kernel.default,
@@ -206,7 +207,8 @@ def is_pointwise(func: Any) -> bool:
 
 
 def pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
-    """One tensor result, broadcast from the tensor arguments, laid out as TensorIterator does."""
+    """Infers one tensor result, broadcast from the tensor arguments, with the layout that TensorIterator
+    chooses."""
     if len(func._schema.returns) != 1 or torch.Tag.nondeterministic_seeded in func.tags:
         return None
     tensors = [a for a in args if isinstance(a, torch.Tensor)]
@@ -214,7 +216,7 @@ def pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     if not tensors or any(isinstance(a, list | tuple) for a in args):
         return None
     dtype = pointwise_dtype(func, args, kwargs)
-    if func is aten.pow.Scalar:  # whichever way the exponent lies
+    if func is aten.pow.Scalar:  # for any strides of the exponent
         return empty(tensors[0].shape, dtype)
     if func in PRESERVING or (func is aten.abs.default and tensors[0].is_complex()):
         return dense_like(tensors[0], dtype)
@@ -236,7 +238,8 @@ def pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
 def takes_alike(
     func: Any, args: Any, shape: Sequence[Int], tensors: Sequence[torch.Tensor]
 ) -> bool:
-    """Whether all that a kernel iterates over has this shape.  A number in the place of a tensor takes part as one without dimensions."""
+    """Whether all operands that a kernel iterates over have this shape. A number in place of a tensor counts
+    as a tensor without dimensions."""
     if not all(alike_shapes(t.shape, shape) for t in tensors):
         return False
     wrapping = func._overloadname in WRAPPING or func is aten.floor_divide.default
@@ -245,12 +248,12 @@ def takes_alike(
         return True
     if not has_sizes(shape):
         return False
-    # It makes a difference for sizes of 1, and which these are, where there are no elements.
+    # It makes a difference for sizes of 1; if there are no elements, it matters which sizes are 1.
     return not (any(map(_is_zero, shape)) or any(map(_is_one_here, shape)))
 
 
 def iterated(operands: list[torch.Tensor], dtype: torch.dtype) -> torch.Tensor | None:
-    """What a kernel gives that iterates over these, in this order."""
+    """Returns the result of a kernel that iterates over these operands, in this order."""
     shape = broadcast(*(t.shape for t in operands))
     if shape is None:
         return None
@@ -263,37 +266,38 @@ def alike_shapes(a: Sequence[Int], b: Sequence[Int]) -> bool:
 
 
 def broadcast(*shapes: Sequence[Int]) -> tuple[Int, ...] | None:
-    """The common shape, or None if there is none."""
+    """Returns the common shape, or None if there is none."""
     rank = max(map(len, shapes))
     result: list[Int] = [1] * rank
     for shape in shapes:
         for i, n in enumerate(shape, rank - len(shape)):
-            if isinstance(n, Size) or n != 1:  # a size that varies is taken for another one than 1
+            if isinstance(n, Size) or n != 1:  # a symbolic size is assumed not to be 1
                 before = result[i]
                 if (isinstance(before, Size) or before != 1) and not equal(before, n):
                     return None
                 result[i] = n
-    # A size of 1 is not repeated beside another one: then which one is 1 is known.
+    # If a size of 1 meets a symbolic size that is 1 in the captured call, nothing is repeated: a guard says so.
     for shape in shapes:
         for i, n in enumerate(shape, rank - len(shape)):
             if _is_one(n):
                 _is_one_here(result[i])
-    return tuple(map(resolved, result))  # with what was found to be equal
+    return tuple(map(resolved, result))  # with the equalities found
 
 
 def expands_to(shape: Sequence[Int], wanted: Sequence[Int]) -> bool:
-    """Whether a tensor of this shape can be expanded to the other."""
+    """Whether a tensor of this shape can be expanded to the shape `wanted`."""
     common = broadcast(wanted, shape)
     return common is not None and len(common) == len(wanted) and all(map(equal, common, wanted))
 
 
 def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike: bool) -> list[int]:
-    """Strides of a fresh result: dense, its dimensions ordered as the inputs' strides are.  `alike`: all operands have this shape.
+    """Returns the strides of a fresh result: dense, with dimensions in the order of the inputs' strides.
+    `alike`: whether all operands have this shape.
 
     Source: `reorder_dimensions` and `compute_fast_setup_type` of ATen's TensorIterator.
     """
     first = tensors[0]
-    # Where there are no elements, everything counts as contiguous.
+    # If there are no elements, everything counts as contiguous.
     if alike and (all(t.is_contiguous() for t in tensors) or any(map(_is_zero_here, shape))):
         return strides_of(tuple(map(resolved, shape)))
     last = torch.channels_last
@@ -314,8 +318,8 @@ def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike:
 
 
 def _iterator_order(shape: tuple[int, ...], tensors: list[torch.Tensor]) -> list[int]:
-    """The dimensions from the innermost on, as the strides of the operands order them."""
-    # As those of the operands are by now: questions about them may have settled some.
+    """Returns the dimensions from the innermost to the outermost, in the order of the operands' strides."""
+    # With current values, as for the operands: questions about these may have specialized some sizes.
     shape = tuple(map(resolved, shape))
     rank = len(shape)
     plain = list(range(rank - 1, -1, -1))
@@ -328,7 +332,7 @@ def _iterator_order(shape: tuple[int, ...], tensors: list[torch.Tensor]) -> list
         ]
         operands.append([0] * lead + own)
         repeated = [m for n, m in zip(t.shape, shape[lead:], strict=True) if _is_one(n)]
-        # Where they are 1 nothing is repeated, and the operand's own strides count.
+        # If these sizes are 1, nothing is repeated, and the operand's own strides count.
         note_not_1(repeated, is_plain=True)
 
     sizes = [n for some in (shape, *operands) for n in some if isinstance(n, Size)]
@@ -363,14 +367,16 @@ def _iterator_order(shape: tuple[int, ...], tensors: list[torch.Tensor]) -> list
 
 
 def note_not_1(sizes: Sequence[Int], is_plain: bool) -> None:
-    """That the layout is said for other sizes than 1.  `is_plain`: that of a tensor which is 1 in the captured call is the same for others."""
+    """Assumes, as a layout assumption, that the sizes are not 1. `is_plain`: a size that is 1 in the captured
+    call needs no assumption, because other sizes have the same layout."""
     for n in sizes:
         if isinstance(n, Size) and not (is_plain and hint_of(n) == 1):
             n.shape_env.is_one_softly(n)
 
 
 def _in_order(shape: Sequence[Int], strides: Sequence[Int]) -> bool:
-    """Whether each dimension steps over all of the next one: then none is exchanged, whichever has a size of 1.  One of size 0 goes before one of 1."""
+    """Whether the stride of each dimension is at least the extent of the next one. Then the order is fixed,
+    for any dimensions of size 1. A dimension of size 0 would go before one of size 1."""
     if any(map(_is_zero, shape)):
         return False
     there = [d for d in range(len(shape)) if not _is_zero(strides[d])]
@@ -383,7 +389,8 @@ def _is_zero(n: Int) -> bool:
 
 
 def _is_zero_here(n: Int) -> bool:
-    """Whether it is 0 in the captured call, which then is a condition; that it is not becomes one only if it shows."""
+    """Whether the size is 0 in the captured call; if so, this becomes a guard. That it is not 0 becomes only
+    a layout assumption."""
     if not isinstance(n, Size):
         return _is_zero(n)
     if hint_of(n) == 0 and not unbacked_in(n):
@@ -397,12 +404,13 @@ def _is_one(n: Int) -> bool:
 
 
 def _is_one_here(n: Int) -> bool:
-    """Whether it is 1 in the captured call, which then is a condition."""
+    """Whether the size is 1 in the captured call; if so, this becomes a guard."""
     return n.shape_env.is_one_softly(n) if isinstance(n, Size) and hint_of(n) == 1 else _is_one(n)
 
 
 def is_dense(t: torch.Tensor) -> bool:
-    """No gaps and no overlap: some permutation of its dimensions is contiguous.  Dimensions of size 0 and 1 do not count.
+    """Whether `t` has no gaps and no overlap: some permutation of its dimensions is contiguous. Dimensions of
+    size 0 and 1 do not count.
 
     Source: `_compute_non_overlapping_and_dense` of c10.
     """
@@ -414,7 +422,7 @@ def is_dense(t: torch.Tensor) -> bool:
         )
         if follows(t.shape, t.stride(), by_stride):
             return True
-        # In another order they might: so it stays this one.
+        # Another order could be dense, so guards keep this one.
         for inner, outer in pairwise(by_stride):
             is_less(t.stride(outer), t.stride(inner))
         return False
@@ -427,7 +435,8 @@ def is_dense(t: torch.Tensor) -> bool:
 
 
 def dense_like(t: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """As `empty_like` lays it out: without gaps, the dimensions in the order that they have in `t`.  Those of size 0 count as 1.
+    """Returns a tensor with the layout of `empty_like`: without gaps, with the dimensions in the order of
+    `t`. A size of 0 counts as 1.
 
     Source: `infer_dense_strides` of ATen's ExpandUtils.
     """
@@ -439,21 +448,22 @@ def dense_like(t: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tenso
 
 
 def like(t: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor | None:
-    """As `empty_like` gives it; None where the meta kernel has to say."""
+    """Returns the result of `empty_like`; None if the meta kernel must infer it."""
     if not is_dense(t):
         return None
     return empty_strided(t.shape, t.stride(), dtype or t.dtype)
 
 
 def tiny(a: Any) -> Any:
-    """An argument for one element, on the CPU."""
+    """Returns the argument reduced to one element, on the CPU."""
     if isinstance(a, torch.Tensor):
         return torch.ones((1,) if a.dim() else (), dtype=a.dtype)
     return type(a)(map(tiny, a)) if isinstance(a, list | tuple) else hint_of(a)
 
 
 def pointwise_dtype(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype:
-    """Run the op once on one-element tensors: PyTorch's own promotion, exactly.  Remembered per op and argument types."""
+    """Runs the op once on one-element tensors, so that PyTorch's own type promotion applies. The result is
+    cached per op and argument types."""
 
     def key(a: Any) -> Any:
         if isinstance(a, torch.Tensor):

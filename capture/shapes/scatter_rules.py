@@ -1,7 +1,7 @@
-"""Sizes and strides of gather, scatter and whatever else gives a tensor with some elements changed, over sizes that vary.
+"""Rules for gather, scatter and other ops that change some elements of a tensor, mostly for symbolic sizes.
 
-PyTorch's kernels trust what its shape functions have checked: an index that reaches beyond the tensor it is for would read or write other memory.
-So each rule asks what those ask, and the answers become conditions of the code.
+PyTorch's kernels trust the checks of its shape functions: an index tensor that is larger than the tensor that
+it is for would read or write other memory. So each rule makes the same checks, and the answers become guards.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MASKS = (torch.bool, torch.uint8)
 
 
 def _inside(index: Any, other: Any, dim: int | None = None) -> bool:
-    """Whether it is no larger than the other tensor, along `dim` excepted."""
+    """Whether `index` is not larger than the other tensor, except along `dim`."""
     return index.dim() == other.dim() and all(
         d == dim or fits(n, m)
         for d, (n, m) in enumerate(zip(index.shape, other.shape, strict=True))
@@ -60,7 +60,7 @@ def _scatter(func: Any, x: Any, dim: int, index: Any, source: Any) -> Any:
 
 @rule(aten.index_add.default, aten.index_copy.default)
 def _index_add(func: Any, x: Any, dim: int, index: Any, source: Any, **options: Any) -> Any:
-    """Meta kernels take a source of any size."""
+    """Raises for a source of a wrong size: meta kernels accept any."""
     if not _fits_index(x, dim, index, source):
         raise RuntimeError("source and index do not fit the tensor")
     found = func(x, dim, index, source, **options)
@@ -68,7 +68,8 @@ def _index_add(func: Any, x: Any, dim: int, index: Any, source: Any, **options: 
 
 
 def _refuse_indices(x: Any, indices: Any, values: Any) -> None:
-    """As kernels do; meta kernels take what there are too many of, any dtype, masks and values of other sizes."""
+    """Raises what kernels raise. Meta kernels accept too many indices, any dtype, and masks and values of
+    other sizes."""
     if len(indices) > x.dim():
         raise IndexError(f"{len(indices)} indices for {x.dim()} dimensions")
     at = 0
@@ -85,7 +86,7 @@ def _refuse_indices(x: Any, indices: Any, values: Any) -> None:
         raise IndexError(f"indices for {at} dimensions of {x.dim()}")
     chosen = [d for d, t in enumerate(indices) if t is not None]
     if not chosen or any(indices[d].dtype in MASKS for d in chosen):
-        return  # data decides how many places there are
+        return  # data decides the number of places
     if values.dtype is not x.dtype:
         raise RuntimeError(f"{values.dtype} for places in a tensor of {x.dtype}")
     middle = broadcast(*(indices[d].shape for d in chosen))
@@ -99,7 +100,7 @@ def _refuse_indices(x: Any, indices: Any, values: Any) -> None:
 
 @rule(aten.index_put.default, aten._unsafe_index_put.default)
 def _index_put_at(func: Any, x: Any, indices: Any, values: Any, *rest: Any) -> Any:
-    """A copy, as `clone` lays it out."""
+    """Returns a copy with the layout of `clone`."""
     _refuse_indices(x, indices, values)
     found = func(x, indices, values, *rest)
     return dense_like(x) if found.shape == x.shape else found
@@ -117,7 +118,7 @@ def _are_single(index: Any, source: Any) -> bool:
 
 
 def _fits_index(x: Any, dim: int, index: Any, source: Any) -> bool:
-    if not x.dim():  # as one element
+    if not x.dim():  # counts as one element
         return _are_single(index, source)
     if index.dim() != 1:
         return False
@@ -127,7 +128,7 @@ def _fits_index(x: Any, dim: int, index: Any, source: Any) -> bool:
 
 @sized_rule(aten.select_scatter.default, aten.slice_scatter.default)
 def _part_put_back(func: Any, x: Any, part: Any, *where: Any, **named: Any) -> Any:
-    """It is copied with its strides."""
+    """Copies the tensor with its strides."""
     if not x.is_contiguous() or not _alike(part.shape, PARTS[func](x, *where, **named).shape):
         return None
     return empty_strided(x.shape, x.stride(), x.dtype)

@@ -1,4 +1,4 @@
-"""Sizes and strides of views of tensors whose sizes are known only at run time: what ATen's own kernels say, over Sizes."""
+"""Rules for views of tensors with symbolic sizes: the computations of ATen's own kernels, on Sizes."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def _like(x: Any, shape: Sequence[Int], strides: Sequence[Int], offset: Int | No
 
 
 def is_one(n: Int) -> bool:
-    """Whether it is surely 1; a size that varies is taken for another."""
+    """Whether `n` is certainly 1; a symbolic size is assumed not to be."""
     return not isinstance(n, Size) and n == 1
 
 
 def _is_one_softly(n: Int, alone: bool = False) -> bool:
-    """Where a stride depends on it."""
+    """Whether `n` is 1, if a stride depends on it."""
     return n.shape_env.is_one_softly(n, alone) if isinstance(n, Size) else n == 1
 
 
 def _meet(a: Int, b: Int) -> bool:
-    """Whether they are equal; where they are not in this call, they are taken for different in all."""
+    """Whether both are equal. If they differ in this call, a layout assumption says that they always do."""
     if same(a, b) or unbacked_in(a - b):
         return same(a, b)
     if hint_of(a) == hint_of(b):
@@ -45,8 +45,9 @@ def _meet(a: Int, b: Int) -> bool:
 
 
 def infer_size(shape: Sequence[Int], own: Sequence[Int]) -> list[Int] | None:
-    """The sizes of a view of a tensor of sizes `own`, with -1 replaced; None where they do not fit.  Where it is not sure that they do,
-    those that are its own in this call are so in all (a batch that is told by another tensor)."""
+    """Returns the sizes of a view of a tensor of sizes `own`, with -1 replaced; None if they do not fit. If
+    it is unknown whether they fit, sizes that equal its own in this call get an equality guard (a batch size
+    read from another tensor)."""
     numel: Int = math.prod(own)
     free = [d for d, n in enumerate(shape) if not isinstance(n, Size) and n == -1]
     known: Int = math.prod(n for d, n in enumerate(shape) if d not in free)
@@ -64,7 +65,7 @@ def infer_size(shape: Sequence[Int], own: Sequence[Int]) -> list[Int] | None:
 
 
 def _equal_each(shape: Sequence[Int], own: Sequence[Int]) -> None:
-    """Leading sizes that are equal in this call become so in all."""
+    """Adds guards that leading sizes which are equal in this call are equal."""
     for n, mine in zip(shape, own, strict=False):
         if unbacked_in(n) or unbacked_in(mine) or hint_of(n) != hint_of(mine):
             break
@@ -74,7 +75,8 @@ def _equal_each(shape: Sequence[Int], own: Sequence[Int]) -> None:
 def view_strides(
     shape: Sequence[Int], old: Sequence[Int], strides: Sequence[Int]
 ) -> list[Int] | None:
-    """Strides of a view, None where it needs a copy.  Source: `computeStride_impl` of ATen's TensorUtils."""
+    """Returns the strides of a view; None if it needs a copy. Source: `computeStride_impl` of ATen's
+    TensorUtils."""
     if not old:
         return [1] * len(shape)
     if any(not isinstance(n, Size) and n == 0 for n in old):
@@ -156,9 +158,9 @@ def expand(func: Any, x: Any, shape: Sequence[Int], *, implicit: bool = False) -
     if lead < 0:
         return None
     if not x.dim() and all(isinstance(n, Size) or n >= 0 for n in shape):
-        return _like(x, list(shape), [0] * lead)  # of dimensions of size 1, too
+        return _like(x, list(shape), [0] * lead)  # also for dimensions of size 1
     sizes: list[Int] = []
-    strides: list[Int] = []  # both from the last dimension on
+    strides: list[Int] = []  # both from the last dimension to the first
     for d in range(len(shape) - 1, -1, -1):
         own: Int = x.shape[d - lead] if d >= lead else 1
         stride: Int = x.stride(d - lead) if d >= lead else sizes[-1] * strides[-1] if sizes else 1
@@ -169,7 +171,7 @@ def expand(func: Any, x: Any, shape: Sequence[Int], *, implicit: bool = False) -
             if d < lead or n < -1:
                 return None
             n = own
-        # Where it keeps its stride, it lies as those behind it let expect: nothing goes another way then.
+        # If it keeps its stride, it is contiguous with the dimensions after it: nothing else changes then.
         in_order = bool(sizes) and same(stride, sizes[-1] * strides[-1])
         if is_one(own) and not (is_one(n) if same(stride, 0) else _is_one_softly(n, in_order)):
             stride = 0

@@ -1,8 +1,9 @@
-"""Going on as if a condition on the tensors' data held, and leaving the calls for which it does not to plain Python.
+"""Assumes that a condition on tensor data holds; a call that fails it bails out to plain Python.
 
-A program that checks its data (`if bad.any(): raise ...`) is captured on the side that does not raise.  The graph checks the condition, too; where
-it fails, and where an operation raises, nothing has been changed yet, so the call starts anew as plain Python, which does what comes before,
-and raises or handles the exception in the right place.
+If a program checks its data (`if bad.any(): raise ...`), the side that does not raise is captured. The
+graph checks the condition, too. If the check fails, or an operation raises, nothing has been changed yet.
+So the call starts again as plain Python, which does the steps before, and raises or handles the exception
+in the right place.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
     from frameloom.capture.recording.captured_graph import CapturedGraph
     from frameloom.capture.values.tensor import TensorValue
 
-# Writes to inputs, behind all that may fail, and checks.
+# Writes to inputs, which come after everything that may fail, and checks.
 OWN_EFFECTS = (torch.ops.aten.copy_.default, torch.ops.aten._assert_async.msg)
 
 
 def assume(t: Tracer, condition: TensorValue, expected: bool, otherwise: Exception) -> None:
-    """Record that `bool(condition)` is `expected`; raises `otherwise` where that cannot be."""
+    """Assumes that `bool(condition)` is `expected`; raises `otherwise` if this is not possible."""
     assert t.frame is not None
     site = (t.frame.code, t.frame.at.index)
     if t.session.per_code or t.session.is_avoided(*site) or condition.fake.numel() != 1:
@@ -48,13 +49,13 @@ def assume(t: Tracer, condition: TensorValue, expected: bool, otherwise: Excepti
 
 
 def hold(condition: torch.Tensor, expected: bool, message: str = ASSUMED) -> None:
-    """Check the truth of a tensor of one element."""
+    """Checks the truth of a tensor of one element."""
     holds = condition.reshape(()).to(torch.bool)
     torch.ops.aten._assert_async.msg(holds if expected else holds.logical_not(), message)
 
 
 def assumed(t: Tracer, what: str) -> None:
-    """A call was recorded as if what it checks of the data held."""
+    """Notes a call that was recorded on the assumption that its check of data passes."""
     site = _site_or(t, Break("data_dependent", what))
     if t.session.per_code:
         raise Break("data_dependent", what)
@@ -62,7 +63,8 @@ def assumed(t: Tracer, what: str) -> None:
 
 
 def note_fallible(t: Tracer, what: str) -> None:
-    """An operation that may raise was recorded: behind effects, or inside a `try` that handles it, only calls that can start anew may go on."""
+    """Notes that an operation that may raise was recorded. After effects, or inside a `try` that handles the
+    exception, this needs calls that can bail out."""
     if not is_caught(t.frame) and not _has_effects(t) and not leaves_settings_changed(t):
         return
     site = _site_or(t, Break("may_raise", what))
@@ -80,12 +82,12 @@ def _site_or(t: Tracer, otherwise: Break) -> tuple[CodeType, int]:
 
 
 def _has_effects(t: Tracer) -> bool:
-    """Whether the program has changed anything so far that was there before."""
+    """Whether the program has changed any object from before the call."""
     return any(fake.memory.version for _, _, fake in t.recorder.inputs) or _has_own_effects(t)
 
 
 def _has_own_effects(t: Tracer) -> bool:
-    """... beside tensors."""
+    """The same for objects that are not tensors."""
     if t.draws:
         return True
     values = t.changed.values()
@@ -102,8 +104,9 @@ def may_fail(node: torch.fx.Node) -> bool:
 
 
 def check_that_restart_is_possible(t: Tracer, graph: CapturedGraph, ours: bool) -> bool:
-    """Whether a call of the graph that fails can start anew: our own plan (`ours`) writes behind what may fail, and puts the CPU's generator back.
-    Where it cannot, and something counts on that, capture breaks there instead."""
+    """Whether a call of the graph that fails can bail out: our own plan (`ours`) writes after everything that
+    may fail, and restores the CPU's generator. If it cannot, but something relies on that, raises `Avoid`,
+    and the capture breaks there."""
     draws_again = may_draw_again(graph)
     may = not t.session.per_code and draws_again and (ours or not graph.mutated)
     sites = [*t.rerun_sites, *t.fallible_sites]
@@ -111,27 +114,28 @@ def check_that_restart_is_possible(t: Tracer, graph: CapturedGraph, ours: bool) 
         raise Avoid(sites[0])
     has_effects = graph.mutated or not draws_again or _has_own_effects(t)
     nodes: Iterable[torch.fx.Node] = graph.graph.nodes
-    if may:  # a plan puts what may raise in front of its writes, but not these
+    if may:  # a plan runs what may raise before its writes, except these
         nodes = (n for n in nodes if never_raises(n.target))
     elif not (has_effects or t.settings.start):
         nodes = (n for n in nodes if n.meta.get("site") in t.handled_sites)
     refused = first_refused(nodes)
     if refused is not None and not t.session.is_avoided(*refused.meta["site"]):
         raise Avoid(refused.meta["site"])
-    # Python may raise there, in front of all that writes.
+    # Python may raise there, before all writes.
     if t.recorder.numbers.checked and not ours:
         return not t.session.per_code and draws_again
     return may
 
 
 def may_draw_again(graph: CapturedGraph) -> bool:
-    """Whether all that the graph does beside computing and writing to inputs can be put back."""
+    """Whether everything that the graph does, besides computing and writing to inputs, can be undone."""
     return all(map(_can_be_repeated, graph.graph.nodes))
 
 
 @functools.cache
 def _only_computes(target: Any) -> bool:
-    """Of an op that draws nothing.  PyTorch's own that return nothing and write nothing are checks; what others do is not known."""
+    """Whether an op that draws no random numbers has no other effects. PyTorch's own ops that return nothing
+    and write nothing are checks; the effects of other such ops are unknown."""
     schema = target._schema
     changes = schema.is_mutable or not (schema.returns or target.namespace == "aten")
     return target in OWN_EFFECTS or not (changes or is_collective(str(target)))
@@ -139,7 +143,7 @@ def _only_computes(target: Any) -> bool:
 
 @functools.cache
 def _can_always_be_repeated(target: Any) -> bool:
-    """Asked first, as most can."""
+    """Whether every call of the op can be repeated. Tested first, since it holds for most ops."""
     if not isinstance(target, torch._ops.OpOverload):
         return True
     return _only_computes(target) and not may_draw(target)
@@ -157,7 +161,7 @@ def _can_be_repeated(node: torch.fx.Node) -> bool:
 
 
 def restarting(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """The graph where no plan runs it: its exceptions mean that the call starts anew."""
+    """Wraps a graph that no plan runs: if it raises, the call bails out."""
 
     def run(*inputs: Any) -> Any:
         generator = torch.default_generator.get_state()
@@ -166,7 +170,7 @@ def restarting(compiled: Callable[..., Any]) -> Callable[..., Any]:
         except Exception as error:
             let_mistakes_through(error)
             torch.default_generator.set_state(generator)
-            # A fault of the backend is told nowhere else, but with FRAMELOOM_VERIFY.
+            # A fault of the backend is shown only here and with FRAMELOOM_VERIFY.
             log(
                 "recompiles",
                 f"a call starts anew as plain Python ({type(error).__name__}: {error})",
@@ -177,13 +181,14 @@ def restarting(compiled: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def verified(compiled: Callable[..., Any], recorded: Callable[..., Any]) -> Callable[..., Any]:
-    """The compiled graph.  An exception that the graph as it was captured (`recorded`, which changes nothing) does not raise is a fault of ours."""
+    """Wraps the compiled graph. If the captured graph (`recorded`, which changes nothing) does not raise, the
+    exception is our own fault and is raised."""
 
     def run(*inputs: Any) -> Any:
         try:
             return compiled(*inputs)
         except _capture.RunPlainly as stop:
-            # On a GPU the recorded graph would fail later, and take the device with it.
+            # On a GPU the recorded graph would fail later and make the device unusable.
             on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in inputs)
             if stop.args and not on_gpu and not _fails(recorded, inputs):
                 raise stop.args[0] from None
@@ -205,7 +210,7 @@ def _fails(function: Callable[..., Any], inputs: tuple[Any, ...]) -> bool:
 
 
 def raises(instrs: list[Instr], start: Instr | None, limit: int = 80) -> bool:
-    """Whether the code from `start` on does nothing but make an exception and raise it."""
+    """Whether the code from `start` on only makes an exception and raises it."""
     if start is None:
         return False
     for ins in instrs[start.index : start.index + limit]:
@@ -217,14 +222,15 @@ def raises(instrs: list[Instr], start: Instr | None, limit: int = 80) -> bool:
 
 
 def side_that_does_not_raise(instrs: list[Instr], ins: Instr) -> bool | None:
-    """For a conditional jump: whether to jump so that nothing is raised; None where neither or both sides raise."""
+    """For a conditional jump: whether it must jump so that nothing is raised; None if neither or both sides
+    raise."""
     following = instrs[ins.index + 1] if ins.index + 1 < len(instrs) else None
     falls, jumps = raises(instrs, following), raises(instrs, ins.target)
     return None if falls is jumps else falls
 
 
 def is_asserted(frame: Frame | None) -> bool:
-    """Whether the result of the present instruction only decides whether something is raised."""
+    """Whether the result of the current instruction only decides whether something is raised."""
     if frame is None:
         return False
     instrs, at = frame.instrs, frame.at.index + 1

@@ -1,7 +1,8 @@
-"""Choices that random numbers of the graph decide (`if torch.rand([]) < 0.05: skip the layer`): captured on the side that is likely.
+"""Branches on random numbers of the graph: the more likely side is captured.
 
-The graph checks that it is the side that was drawn (speculation/assume.py).  Where it is not, the call starts anew as plain Python, with the same numbers.
-How likely a side is follows from no input, so trying it often enough tells.
+An example is `if torch.rand([]) < 0.05: skip the layer`. The graph checks that the drawn numbers lead to this
+side (speculation/assume.py). If not, the call starts again as plain Python, with the same numbers. The
+probability of a side depends on no input, so it is estimated by many trials.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     from frameloom.capture.values.tensor import TensorValue
 
 TRIALS = 1000
-MOST = 256  # numbers of one draw
-LEAST = 0.75  # how likely it has to be that all choices of a graph are as they were taken
+MOST = 256  # numbers of one draw, at most
+LEAST = 0.75  # least probability that all predictions of a graph are right
 
 
 def likely_truth(t: Tracer, condition: TensorValue, otherwise: Break) -> bool:
-    """The truth that a condition is taken to have; raises `otherwise` where no side is likely."""
+    """Returns the predicted truth of a condition; raises `otherwise` if no side is likely."""
     node = current(condition.fake, t.recorder)  # type: ignore[arg-type]
     taken = t.choices.get(node)
     if taken is None:
@@ -52,7 +53,7 @@ def _take_back(t: Tracer, node: torch.fx.Node, chance: float) -> None:
 
 
 def _trials(t: Tracer, condition: TensorValue, node: torch.fx.Node) -> int | None:
-    """How often it was true, None where that cannot be tried."""
+    """Returns how often the condition was true; None if it cannot be tried."""
     if condition.fake.numel() != 1:
         return None
     order = ancestors(node, _is_free, {}, set())
@@ -64,7 +65,7 @@ def _trials(t: Tracer, condition: TensorValue, node: torch.fx.Node) -> int | Non
 
 
 def _is_free(node: torch.fx.Node) -> bool:
-    """Whether it depends on nothing but the CPU's own generator."""
+    """Whether a node depends on nothing except the CPU's own generator."""
     if not draws(node):
         return is_fixed(node)
     made = node.meta["val"]

@@ -1,8 +1,10 @@
-"""What small tensors of ints and bools decide that the program is given (`if mask.any():`, `if pad in ids:`): taken as it is in the captured call.
+"""Branches on small int and bool inputs: assumed to be as in the captured call.
 
-Masks and flags of that kind are mostly the same from call to call.  So is whether numbers are finite (`if x.isnan().any():`): they are taken to be.
-The graph checks it (speculation/assume.py); the first call for which it is otherwise starts anew as plain Python, and from then on the graph breaks there.
-What else floating point numbers decide breaks the graph at once.
+Examples are `if mask.any():` and `if pad in ids:`. Such masks and flags are mostly the same in each call. The
+same is true of questions whether numbers are finite (`if x.isnan().any():`): they are assumed to be finite.
+The graph checks the assumption (speculation/assume.py). The first call that fails it starts again as plain
+Python, and from then on the graph breaks there. Other conditions on floating point numbers break the graph at
+once.
 """
 
 from __future__ import annotations
@@ -41,13 +43,13 @@ SAME = ("aten.all.default", "aten.any.default", "aten.all.dim", "aten.any.dim", 
 NOT = ("aten.logical_not.default", "aten.bitwise_not.default")
 AND = ("aten.mul.Tensor", "aten.logical_and.default", "aten.bitwise_and.Tensor")
 OR = ("aten.logical_or.default", "aten.bitwise_or.Tensor")
-MOST = 64  # choices of one graph
-MOST_HERE = 2  # by one instruction of one frame, which may stand in a loop that the data ends
+MOST = 64  # speculated branches of one graph
+MOST_HERE = 2  # by one instruction of one frame, which may be in a loop that the data ends
 
 
 def speculated_truth(t: Tracer, condition: TensorValue, taken_out: bool = False) -> bool | None:
-    """The truth of a condition in the captured call, None where it is not counted on.  `taken_out`: as a number, which needs no break as long as
-    nobody asks for it."""
+    """Returns the truth of a condition in the captured call; None if it is not assumed. `taken_out`: the
+    condition is used as a number, which needs no break until its value is needed."""
     frame = t.frame
     if frame is None or not t.foresees or condition.fake.numel() != 1:
         return None
@@ -75,7 +77,7 @@ def _expected(t: Tracer, condition: TensorValue) -> bool | None:
 
 
 def _value(t: Tracer, node: torch.fx.Node) -> torch.Tensor | None:
-    """What it is in the captured call, where that is soon told."""
+    """Returns the value in the captured call if it is cheap to compute."""
     recorder = t.recorder
     values: dict[Any, Any] = {}
     for place in recorder.graph.find_nodes(op="placeholder"):
@@ -98,7 +100,8 @@ def _is_discrete(tensor: torch.Tensor) -> bool:
 
 
 def if_finite(node: torch.fx.Node, depth: int = 8) -> bool | None:
-    """What a condition is if all numbers are finite that it asks about; None where it asks about anything else."""
+    """Returns the value of a condition if all numbers that it tests are finite; None if it tests anything
+    else."""
     name, args = str(node.target), node.args
     if name in ("aten.isnan.default", "aten.isinf.default"):
         return False
@@ -120,7 +123,7 @@ def if_finite(node: torch.fx.Node, depth: int = 8) -> bool | None:
 
 
 def forgetting(t: Tracer, compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """The graph; where a call is another than was foreseen, what was compiled so is forgotten."""
+    """Wraps the graph: if a call fails a speculated branch, the compiled entries are dropped."""
     session, jitted = t.session, t.session.capturing
     sites = [site for _, site in t.speculated]
 

@@ -1,11 +1,14 @@
-"""Functions of the program that draw random numbers and compute an array with NumPy alone, of arguments that are known: the masks of models of
-speech.  Such a function is called before the graph, which is given the tensor that `torch.tensor` makes of the array.
+"""Hoists calls of functions that draw random numbers and compute an array with NumPy alone.
 
-In: a call of a Python function (`array_of`), and of `torch.tensor` (`tensor_of`).  Out: values for both, and `with_arrays`, which calls the
-program's functions in front of the compiled graph.  How the tensor lies in memory was seen while capturing; where it lies otherwise, or anything
-raises, NumPy's generator is put back and the call starts anew as plain Python.
+Examples are the masks of speech models. The arguments must be known. The call runs before the graph; the
+tensor that `torch.tensor` makes of the array is an input of the graph.
 
-What else is done with the array breaks the graph inside the function, as everything does that concerns NumPy's arrays.
+In: a call of a Python function (`array_of`), and of `torch.tensor` (`tensor_of`). Out: values for both,
+and `with_arrays`, which calls the program's functions before the compiled graph. The capture records the
+layout of the tensor. If the layout differs, or anything raises, NumPy's generator is restored and the call
+starts again as plain Python.
+
+Any other use of the array breaks the graph inside the function, like everything that uses NumPy's arrays.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ class Call:
         self.args = args
         self.kwargs = kwargs
         self.site = site
-        self.sample: Any = None  # what it gave while capturing
+        self.sample: Any = None  # its result in the capture
         self.conversions: list[tuple[dict[str, Any], Layout]] = []
 
     def __call__(self) -> list[torch.Tensor]:
@@ -56,7 +59,7 @@ class Call:
 
 
 class ArrayOrigin(Origin):
-    """Of the tensor that is made of an array."""
+    """The source of a tensor that is made of an array."""
 
     __slots__ = ("call", "number")
 
@@ -70,7 +73,7 @@ class ArrayOrigin(Origin):
 
 
 class ArrayValue(Value):
-    """What such a function returns."""
+    """The value of the array that such a function returns."""
 
     def __init__(self, call: Call) -> None:
         self.of = call
@@ -88,7 +91,7 @@ class ArrayValue(Value):
 def array_of(
     t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]
 ) -> Value | None:
-    """The value of a call, None where it is to be interpreted."""
+    """Returns the value of a call; None if the function must be interpreted."""
     real, numpy = function.real, sys.modules.get("numpy")
     if real is None or numpy is None or t.frame is None:
         return None
@@ -121,7 +124,7 @@ def array_of(
 def _stand_for_numpy(
     t: Tracer, function: FunctionValue, chains: Sequence[tuple[str, ...]], numpy: ModuleType
 ) -> bool:
-    """Whether the names stand for what they say; noted as guards."""
+    """Whether the names refer to NumPy and to builtins; adds guards for this."""
     table = function.globals(t)
     for name, *attributes in chains:
         found = table.get(t, ConstValue(name))
@@ -143,7 +146,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _try(call: Call, numpy: Any) -> bool:
-    """Call it for what its result is like; NumPy's generator is as before."""
+    """Calls it to get a sample result; NumPy's generator is restored."""
     before = numpy.random.get_state()
     try:
         with warnings_here("error"):
@@ -156,7 +159,7 @@ def _try(call: Call, numpy: Any) -> bool:
 
 
 def tensor_of(t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    """`torch.tensor(array)`; None where the argument is no such array."""
+    """Captures `torch.tensor(array)`; returns None if the argument is no such array."""
     array = t.look(args[0]) if len(args) == 1 else None
     if not isinstance(array, ArrayValue):
         return None
@@ -176,7 +179,7 @@ def tensor_of(t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value |
 def with_arrays(
     compiled: Callable[..., Any], calls: Sequence[Call], inputs: Sequence[Origin]
 ) -> Callable[..., Any]:
-    """The graph, called with those of its inputs that are not made of arrays."""
+    """Wraps the graph: makes the inputs that come from arrays; the caller passes the others."""
     random = sys.modules["numpy"].random
     places = [
         (position, calls.index(origin.call), origin.number)

@@ -1,4 +1,4 @@
-"""Which functions compute with NumPy alone and draw random numbers: told by their code, which reaches nothing else."""
+"""Finds functions that compute with NumPy alone and draw random numbers: their code uses nothing else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from types import CodeType
 
 from frameloom.capture.bytecode.instruction import decode, names_in, per_code
 
-# Instructions that reach nothing but the frame, what it computes, and what the names of `chains_in` stand for.
+# Instructions that use only the frame, its results, and the names of `chains_in`.
 HARMLESS = (
     "BINARY_", "BUILD_", "CACHE", "CALL", "COMPARE_OP", "CONTAINS_OP", "COPY", "DELETE_FAST", "DELETE_SUBSCR", "DICT_", "END_FOR",
     "FOR_ITER", "FORMAT_", "CONVERT_VALUE", "GET_ITER", "GET_LEN", "IS_OP", "JUMP_", "KW_NAMES", "LIST_", "LOAD_ASSERTION_ERROR", "LOAD_ATTR",
@@ -29,13 +29,14 @@ DRAWS = frozenset({
     "beta", "binomial", "choice", "exponential", "gamma", "geometric", "normal", "permutation", "poisson", "rand", "randint", "randn", "random",
     "random_sample", "shuffle", "standard_normal", "uniform",
 })  # fmt: skip
-# Methods of arrays that write files, and ways to other objects.
+# Methods of arrays that write files, and attributes that lead to other objects.
 OUTWARD = ("_", "tofile", "dump", "ctypes", "data", "base", "format_map", "setflags")
 
 
 @per_code
 def chains_in(code: CodeType) -> tuple[tuple[str, ...], ...] | None:
-    """The global names and their attributes that a function reads which computes with NumPy alone and draws; None for any other."""
+    """Returns the global names and attributes that a function reads if it computes with NumPy alone and
+    draws; None for any other function."""
     if "random" not in names_in(code) or code.co_freevars:
         return None
     found: dict[tuple[str, ...], None] = {}
@@ -45,7 +46,8 @@ def chains_in(code: CodeType) -> tuple[tuple[str, ...], ...] | None:
 
 
 def _collect(code: CodeType, found: dict[tuple[str, ...], None]) -> bool:
-    """Add the chains of `code` and of the functions it makes; False if it does anything else."""
+    """Adds the chains of `code` and of the functions it makes; returns False if the code does anything
+    else."""
     instrs, is_generator = decode(code), bool(code.co_flags & 0x20)
     for at, instr in enumerate(instrs):
         if is_generator and instr.op in ("RETURN_GENERATOR", "YIELD_VALUE", "CALL_INTRINSIC_1"):
@@ -54,7 +56,7 @@ def _collect(code: CodeType, found: dict[tuple[str, ...], None]) -> bool:
             return False
         if instr.op == "LOAD_GLOBAL":
             chain: tuple[str, ...] = (str(instr.arg),)
-            if chain[0] not in BUILTINS:  # a module, of which one attribute is read
+            if chain[0] not in BUILTINS:  # a module; one attribute of it is read
                 rest = [i for i in instrs[at + 1 : at + 3] if i.op in ("LOAD_ATTR", "LOAD_METHOD")]
                 names = [str(i.arg) for i in rest]
                 if not names or instrs[at + 1] is not rest[0]:

@@ -1,9 +1,10 @@
-"""In-place ops and views, turned into functions while they are recorded.
+"""Functional forms of in-place ops and views, made while they are recorded.
 
-Every Fake over one storage shares a `Memory`.  A write to one of them gives the memory's root a new value node (through the
-views between them, each inverted by its `*_scatter` or its opposite view) and a new version; the others replay their
-views when they are next read.  Nothing is recorded for a view that is never read again.
-Source: the scheme is the one of PyTorch's functionalization pass, reduced to views that are strided.
+All Fakes over one storage share a `Memory`. A write to one of them gives the root of the memory a new value
+node and a new version. The new value goes through the views in between; each is inverted by its `*_scatter`
+or its opposite view. The other Fakes replay their views when they are next read. Nothing is recorded for a
+view that is never read again.
+Source: the scheme is that of PyTorch's functionalization pass, reduced to strided views.
 """
 
 from __future__ import annotations
@@ -27,20 +28,21 @@ aten = torch.ops.aten
 
 
 class Tape(Protocol):
-    """What the recorder offers here."""
+    """The interface of the recorder that is used here."""
 
     def emit(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], like: Fake | None = None
     ) -> Any:
-        """Append a node; its value is `like`'s if given.  Tensors in args are Fakes or nodes."""
+        """Appends a node; its value is `like`'s if given. Tensors in args are Fakes or nodes."""
 
     def remember(self, fake: Fake) -> None:
-        """`fake` or its memory is about to change: keep what is needed to undo it."""
+        """Keeps what is needed to undo the next change of `fake` or its memory."""
 
 
 @dataclass(eq=False)
 class Memory:
-    """One storage: `version` counts writes, `counted` those that autograd counts; `key` is set when it belongs to a graph input."""
+    """One storage. `version` counts writes, `counted` only those that autograd counts; `input` is set if it
+    belongs to a graph input."""
 
     root: Fake
     version: int = 0
@@ -51,7 +53,8 @@ class Memory:
 
 @dataclass(frozen=True)
 class Written:
-    """What `fake` and its memory were before a write, and the history that autograd had for them, in `owner`; `site` of the call."""
+    """The state of `fake` and its memory before a write, and the autograd history that `owner` had; `site` is
+    the place of the call."""
 
     fake: Fake
     node: Any
@@ -64,7 +67,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Piece:
-    """One of the views that `func(parent, *args)` gives; `call` is the same object for all of these."""
+    """One of the views that `func(parent, *args)` returns; `call` is the same object for all of these."""
 
     func: Any
     args: tuple[Any, ...]
@@ -80,17 +83,17 @@ class ViewOf:
     func: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    depth: int  # how many views lie between it and the memory's root
+    depth: int  # number of views between it and the memory's root
     grad: bool = True  # whether it was made with gradient mode on
     piece: Piece | None = None
-    told: bool = False  # whether autograd surely takes it for a view
-    counts: bool = True  # whether writes to it count as writes to the parent: not for `.data`
+    told: bool = False  # whether autograd certainly treats it as a view
+    counts: bool = True  # whether writes to it count as writes to the parent: false for `.data`
     inference: bool = False  # whether it was made in inference mode
-    version: int = 0  # of the memory, when it was made
+    version: int = 0  # that the memory had when it was made
 
 
 def current(fake: Fake, tape: Tape) -> Any:
-    """The node of the fake's value now; replays views after a write to memory it shares."""
+    """Returns the node of the fake's current value; replays views after a write to memory that it shares."""
     stale: list[Fake] = []
     f = fake
     while f.version != f.memory.version and f.view_of is not None:
@@ -102,15 +105,15 @@ def current(fake: Fake, tape: Tape) -> Any:
         func = view.func
         look_beside(view.parent, func, f.node.meta.get("site"))
         if func is aten.detach.default and f.requires_grad and not f.is_leaf:
-            func = aten.alias.default  # what was written to it has a history
+            func = aten.alias.default  # a value with a history was written to it
         f.node = tape.emit(func, (view.parent, *view.args), view.kwargs, like=f)
         f.version = f.memory.version
     return fake.node
 
 
 def look_beside(parent: Fake, func: Any, site: Any = None) -> None:
-    """A view by `as_strided` may have elements that lie between those of its parent.  Once that is written to, its node has only its own.
-    `site`: where the view was made before that."""
+    """Raises if a view by `as_strided` may have elements between those of its parent. After a write to the
+    parent, the parent's node has only its own elements. `site`: where the view was made before that write."""
     if func is aten.as_strided.default and parent.memory.version and not _is_whole(parent):
         if site is not None:
             raise Avoid(site)
@@ -131,12 +134,14 @@ def counts(fake: Fake) -> bool:
 
 
 def is_inference(fake: Fake) -> bool:
-    """Whether autograd takes it for a tensor made in inference mode: as its memory was, or elements read as another dtype's."""
+    """Whether autograd treats it as a tensor made in inference mode: if its memory was made so, or if a
+    `view(dtype)` was made in the other mode."""
     return bool(fake.memory.inference) != (bits_made_apart(fake) is not None)
 
 
 def bits_made_apart(fake: Fake) -> Fake | None:
-    """The `view(dtype)` that was made in inference mode where its memory was not, or the other way round.  Every other view is what its parent is."""
+    """Returns the `view(dtype)` that was made in inference mode while its memory was not, or the reverse;
+    else None. Every other view has the mode of its parent."""
     while (view := fake.view_of) is not None:
         if view.func is aten.view.dtype:
             return fake if bool(view.inference) != bool(fake.memory.inference) else None
@@ -145,7 +150,8 @@ def bits_made_apart(fake: Fake) -> Fake | None:
 
 
 def write(fake: Fake, value: Any, tape: Tape, counted: bool = True) -> None:
-    """`fake` gets the value of node `value` (same size, dtype, strides); its memory follows.  `counted`: whether autograd knows of the write."""
+    """Gives `fake` the value of node `value` (same size, dtype, strides) and updates its memory. `counted`:
+    whether autograd sees the write."""
     memory, f, node = fake.memory, fake, value
     tape.remember(fake)
     tape.remember(memory.root)
@@ -160,8 +166,8 @@ def write(fake: Fake, value: Any, tape: Tape, counted: bool = True) -> None:
 
 
 def lie_as(node: Any, fake: Fake) -> None:
-    """A node's fresh result with `fake`'s layout but for its place gets that place, too: views of what was written to a view
-    are found from the node, and lie where they lie in the storage."""
+    """Gives a node's fresh result, which has `fake`'s shape and strides, the storage offset of `fake`, too.
+    Views of a written view are derived from the node, and must have their true place in the storage."""
     if node.target is not operator.getitem:
         node.meta["val"] = fake
         return
@@ -172,7 +178,8 @@ def lie_as(node: Any, fake: Fake) -> None:
 
 
 def lie_alike(value: Fake, target: Fake) -> bool:
-    """Where sizes are 0 or 1, too: a library call gives its result its own strides, and the program sees the target's."""
+    """Whether both have the same strides, also in dimensions of size 0 or 1: a library call gives its result
+    its own strides, and the program sees those of the target."""
     numbers = zip(value.shape, value.stride(), target.stride(), strict=True)
     small = all(same(s, t) for n, s, t in numbers if type(n) is int and n <= 1)
     return small and same_layout(value, target)
@@ -192,7 +199,7 @@ RESHAPES = {
 
 
 def _put_back(child: Fake, parent: Fake, node: Any, tape: Tape) -> Any:
-    """The parent's node after its view `child` has become `node`."""
+    """Returns the parent's node after its view `child` has become `node`."""
     view = child.view_of
     if view.func in SCATTERS:
         current(parent, tape)
@@ -221,7 +228,7 @@ def _put_back(child: Fake, parent: Fake, node: Any, tape: Tape) -> Any:
     if view.func is aten.as_strided.default:
         size, stride, *offset = view.args
         whole = parent.is_contiguous() and not parent.storage_offset()
-        # Complex numbers are the library's, which counts from the start of the memory.
+        # A library call handles complex numbers, and it counts offsets from the start of the memory.
         if overlaps(size, stride) or not whole or parent.dtype.is_complex:
             raise Break("mutated_view", f"in-place write through {view.func}")
         same = child.shape == parent.shape and child.storage_offset() == parent.storage_offset()
@@ -234,7 +241,8 @@ def _put_back(child: Fake, parent: Fake, node: Any, tape: Tape) -> Any:
 
 
 def reaches_beyond(fake: Fake, size: Any, stride: Any, offset: int | None = None) -> bool:
-    """Whether such a view has elements that no tensor over this memory is known to have.  Eager asks the storage, whose size the guards do not know."""
+    """Whether such a view may have elements that no known tensor over this memory has. Eager mode checks the
+    size of the storage, which the guards do not know."""
     root = fake.memory.root
     known = (root.storage_offset() + _extent(root.shape, root.stride())) * root.element_size()
     start = fake.storage_offset() if offset is None else offset
@@ -243,7 +251,7 @@ def reaches_beyond(fake: Fake, size: Any, stride: Any, offset: int | None = None
 
 
 def lies_within(fake: Fake, size: Any, stride: Any, offset: Int) -> bool:
-    """Whether all elements of such a view lie between the first and the last of the tensor itself."""
+    """Whether all elements of such a view are between the first and the last of the tensor itself."""
     first = fake.storage_offset()
     wanted = _extent(size, stride)
     if not wanted > 0:
@@ -258,7 +266,8 @@ def _extent(size: Any, stride: Any) -> int:
 
 
 def functional_form_of_view(func: Any) -> Any:
-    """`squeeze` for `squeeze_`: the view that the tensor becomes; None if there is none."""
+    """Returns the view that an in-place view op corresponds to, such as `squeeze` for `squeeze_`; None if
+    there is none."""
     schema = func._schema
     packet = getattr(aten, schema.name.partition("::")[2].removesuffix("_"), None)
     wanted = [(a.name, str(a.type)) for a in schema.arguments]
@@ -273,7 +282,8 @@ _FUNCTIONAL: dict[Any, Any] = {}
 
 
 def functional_form(func: Any) -> Any:
-    """The op that returns what in-place or out= `func` would write, with the same other arguments; None if there is none."""
+    """Returns the op that returns the value which in-place or out= `func` would write, with the same other
+    arguments; None if there is none."""
     if func not in _FUNCTIONAL:
         _FUNCTIONAL[func] = _find_functional_form(func)
     return _FUNCTIONAL[func]

@@ -1,6 +1,7 @@
-"""What an ATen op does with its arguments, as far as recording needs to know: read off its schema, or listed here.
+"""What recording needs to know about an ATen op and its arguments, from its schema or from lists in this
+file.
 
-Questions about one op and its arguments; the recording itself is in `recording/recorder.py`, sizes are in `shapes/registry.py`.
+The recording itself is in `recording/recorder.py`; sizes are in `shapes/registry.py`.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ class OpFacts:
     """What the schema and tags of an op say."""
 
     behaviour: str  # "write" (in place or out=), "view" or "pure"
-    data_dependent: bool  # its result's value or size is asked for by Python
+    data_dependent: bool  # Python reads the value or size of its result
     resizes: bool
-    is_composite: bool  # other ops, for autograd
-    has_derivative: bool  # else autograd follows the ops that its kernel calls
+    is_composite: bool  # of other ops, which autograd follows
+    has_derivative: bool  # if false, autograd follows the ops that its kernel calls
     takes_device: bool
     returns_list: bool
-    name: str  # of its nodes
+    name: str  # for its nodes
     scalars: tuple[tuple[int, str], ...]  # arguments that may be numbers of any type
-    sparse: tuple[tuple[int, str], ...]  # those that ask for a sparse gradient
+    sparse: tuple[tuple[int, str], ...]  # arguments that request a sparse gradient
 
 
 KEYS = torch._C.DispatchKey
@@ -90,7 +91,8 @@ def _read_facts(func: Any) -> OpFacts:
 
 
 def _has_derivative(func: Any) -> bool:
-    """PyTorch's own ops have one, or none that flows; those of other libraries may leave the key out, or have it pass on."""
+    """Whether autograd has a kernel for `func`. PyTorch's own ops have a derivative, or none is needed. Other
+    libraries may leave out the dispatch key, or let it fall through."""
     if func.namespace in ("aten", "prims") or is_collective(str(func)):
         return True
     falls = torch._C._dispatch_kernel_for_dispatch_key_is_fallthrough
@@ -103,7 +105,7 @@ def _has_derivative(func: Any) -> bool:
 
 
 def check_derivative(func: Any, given: Any, made: Any) -> None:
-    """Where autograd would follow what the kernel calls, which is not recorded."""
+    """Raises if autograd would follow the ops that the kernel calls, because these are not recorded."""
     if facts_of(func).behaviour == "pure":
         made = [f for f in fakes_in((made,)) if f.is_floating_point() or f.is_complex()]
         if not made:
@@ -113,7 +115,8 @@ def check_derivative(func: Any, given: Any, made: Any) -> None:
 
 
 def may_raise(node: torch.fx.Node, at_once: bool = False) -> bool:
-    """Whether what the node's tensors hold can make it raise.  `at_once`: where the call stands, so that the program could catch it."""
+    """Whether the data of the node's tensors can make it raise. `at_once`: whether it raises at the call, so
+    that the program could catch the exception."""
     if not isinstance(node.target, torch._ops.OpOverload) or not _may_ever_raise(node.target):
         return False
     val = node.meta.get("val")
@@ -124,7 +127,7 @@ def may_raise(node: torch.fx.Node, at_once: bool = False) -> bool:
 
 @functools.cache
 def _may_ever_raise(target: Any) -> bool:
-    """Asked first, since few do."""
+    """A fast first check, because few ops can raise."""
     return any(fallible.may_raise(str(target), False, on_gpu) for on_gpu in (False, True))
 
 
@@ -135,12 +138,12 @@ def _kernel_may_raise(target: Any, of_floats: bool, on_gpu: bool) -> bool:
 
 @functools.cache
 def never_raises(target: Any) -> bool:
-    """Of an op that a plan calls the library for: whether a plan may have it behind its writes."""
+    """For an op that a plan runs as a library call: whether a plan may run it after its writes."""
     return fallible.never_raises(str(target))
 
 
 def stays_unused(node: torch.fx.Node) -> bool:
-    """Whether it does more than give results."""
+    """Whether the node must stay even if its results are unused, because it does more than return them."""
     if node.target is aten.copy_.default or may_raise(node) or is_collective(str(node.target)):
         return True
     return may_draw(node.target)
@@ -158,7 +161,7 @@ def may_draw(target: Any) -> bool:
 
 
 def draws(node: torch.fx.Node) -> bool:
-    """Whether random numbers are drawn; attention says so of itself even where it drops nothing out."""
+    """Whether the node draws random numbers. Attention is tagged as random even if it has no dropout."""
     target: Any = node.target
     if not may_draw(target):
         return False
@@ -170,7 +173,7 @@ def draws(node: torch.fx.Node) -> bool:
 
 
 def taking_generator(func: Any) -> Any:
-    """The overload of an op that draws which can be told the generator; None if there is none."""
+    """Returns the overload of a random op that takes a generator; None if there is none."""
     names = [a.name for a in func._schema.arguments]
     others = [getattr(func.overloadpacket, name) for name in func.overloadpacket.overloads()]
     for other in (func, *others):
@@ -183,7 +186,7 @@ def taking_generator(func: Any) -> Any:
 
 
 def selects_by_mask(func: Any, args: Any) -> bool:
-    """Indexing by a mask gives as many elements as it has ones."""
+    """Whether a mask is an index: then the result has as many elements as the mask has ones."""
     masks = (torch.bool, torch.uint8)
     return func is aten.index.Tensor and any(t is not None and t.dtype in masks for t in args[1])
 
@@ -193,12 +196,12 @@ def is_out(func: Any) -> bool:
 
 
 def is_plain(t: torch.Tensor) -> bool:
-    """Whether it has the strides of a fresh tensor, dimensions that do not count included."""
+    """Whether `t` has the strides of a fresh tensor, also in dimensions of size 0 or 1."""
     return t.stride() == torch.empty(t.shape, device=META).stride()
 
 
 def fakes_in(arguments: Any) -> Iterator[Fake]:
-    """The Fakes in a structure of tuples, lists and dicts."""
+    """Yields the Fakes in a structure of tuples, lists and dicts."""
     for a in arguments.values() if isinstance(arguments, dict) else arguments:
         if isinstance(a, Fake):
             yield a
@@ -220,7 +223,8 @@ def tensors_of(func: Any, args: Any, kwargs: Any) -> list[Fake]:
 
 
 def plain_arguments(schema: Any, named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """All arguments but the `out`s, defaults filled in: the functional form may not have the same defaults."""
+    """Returns all arguments but the `out`s, with defaults filled in: the functional form may have other
+    defaults."""
     args, kwargs = [], {}
     for a in schema.arguments:
         if a.is_out:
@@ -234,7 +238,7 @@ def plain_arguments(schema: Any, named: dict[str, Any]) -> tuple[tuple[Any, ...]
 
 
 def one_needs_another(args: Any, kwargs: Any) -> bool:
-    """Whether a tensor that an op on lists writes shares memory with one at another place of the lists."""
+    """Whether a tensor that a list op writes shares memory with a tensor at another position of the lists."""
     targets = args[0]
     if len(targets) < 2 or not all(isinstance(t, Fake) for t in targets):
         return False
@@ -253,7 +257,7 @@ def one_needs_another(args: Any, kwargs: Any) -> bool:
 
 
 def infer_node(func: Any, args: Any, kwargs: Any) -> Any:
-    """Meta tensors like the results of an op on the arguments' nodes."""
+    """Returns meta tensors like the results of an op on the arguments' nodes."""
 
     def meta(a: Any) -> Any:
         if not isinstance(a, torch.fx.Node):
@@ -273,11 +277,11 @@ def infer_node(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def device_of(func: Any, args: Any, kwargs: Any) -> torch.device:
-    """The device of the results: as asked for, else that of the first tensor that is not on the CPU: beside it, only numbers
-    may be there."""
+    """Returns the device of the results: the requested one, else that of the first tensor that is not on the
+    CPU. Besides a tensor on another device, only numbers may be on the CPU."""
     if (device := kwargs.get("device")) is not None:
         device = torch.device(device)
-        return torch.device("cpu") if device.type == "cpu" else device  # of which there is one
+        return torch.device("cpu") if device.type == "cpu" else device  # there is one CPU
     for a in (*args, *kwargs.values()):
         for n in a if isinstance(a, list | tuple) else (a,):
             val = n.meta["val"] if isinstance(n, torch.fx.Node) else None
@@ -287,7 +291,7 @@ def device_of(func: Any, args: Any, kwargs: Any) -> torch.device:
 
 
 def names_no_index(device: Any) -> bool:
-    """Whether it means the CUDA device that is current."""
+    """Whether `device` means the current CUDA device."""
     if isinstance(device, torch.device):
         return device.type == "cuda" and device.index is None
     return isinstance(device, str) and device == "cuda"
@@ -317,7 +321,7 @@ def _split(x: Fake, size: int, dim: int = 0) -> list[tuple[Any, tuple[Any, ...]]
 
 
 def _split_sized(length: Int, size: Int, dim: int) -> list[tuple[Any, tuple[Any, ...]]]:
-    """How many pieces there are is a condition."""
+    """Adds a guard for the number of pieces."""
     count = -(-hint_of(length) // hint_of(size)) if hint_of(size) else 0
     if count < 1 or not ((count - 1) * size < length and length <= count * size):
         raise Break("op_error", "split(...) into pieces without elements")

@@ -1,7 +1,8 @@
-"""Tensors of which some sizes are known only at run time: `SizedMeta` for shapes, `SizedFake` for the recorded program.
+"""Tensors with symbolic sizes: `SizedMeta` for shape inference, `SizedFake` for the recorded program.
 
-Both say their sizes as ints and as Sizes (ir/symbolic/expr.py).  A SizedFake tells PyTorch's C++ code the same by way of torch.SymInt; a SizedMeta is only
-read by the rules of shapes/registry.py, and settles its sizes where anything else computes with it.
+Both report sizes as ints and Sizes (ir/symbolic/expr.py). A SizedFake also reports them to PyTorch's C++
+code, as torch.SymInt. Only the rules of shapes/registry.py read a SizedMeta; any other computation with it
+specializes its sizes.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from frameloom.ir.symbolic.symint import follows, steps_down
 
 
 class Sized:
-    """Overrides what a tensor says of its layout."""
+    """Overrides the methods by which a tensor reports its layout."""
 
     own_shape: tuple[Int, ...]
     own_strides: tuple[Int, ...]
     own_offset: Int
 
     def lie_as(self, other: torch.Tensor) -> None:
-        """Take over the layout of another tensor."""
+        """Takes the layout of another tensor."""
         self.own_shape, self.own_strides = tuple(other.shape), tuple(other.stride())
         self.own_offset = other.storage_offset()
 
@@ -67,7 +68,7 @@ class Sized:
 
 
 def _order(rank: int, memory_format: Any) -> Sequence[int]:
-    """The dimensions from the innermost on."""
+    """Returns the dimensions from the innermost to the outermost."""
     if memory_format is torch.channels_last:
         return (1, 3, 2, 0)
     if memory_format is torch.channels_last_3d:
@@ -76,7 +77,7 @@ def _order(rank: int, memory_format: Any) -> Sequence[int]:
 
 
 class SizedMeta(Sized, torch.Tensor):
-    fake_class: Any  # of Fakes that have such a meta tensor
+    fake_class: Any  # the class of Fakes with such a meta tensor
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
@@ -108,7 +109,7 @@ class SizedMeta(Sized, torch.Tensor):
 
 
 class SizedFake(Sized, Fake):
-    """Its `meta` is a SizedMeta."""
+    """A Fake whose `meta` is a SizedMeta."""
 
     @classmethod
     def make(cls, meta: SizedMeta, device: torch.device, requires_grad: bool) -> Fake:
@@ -138,7 +139,8 @@ SizedMeta.fake_class = SizedFake
 
 
 def _extent(shape: Sequence[Int], strides: Sequence[Int], offset: Int) -> Int:
-    """Elements of the storage, at least.  PyTorch would find out in many more steps."""
+    """Returns the minimum number of elements of the storage. PyTorch would need many more steps to compute
+    it."""
     shape_env = next(n.shape_env for n in (*shape, *strides, offset) if isinstance(n, Size))
     parts = [(n * s, 1) for n, s in zip(shape, strides, strict=True)] + [(s, -1) for s in strides]
     return linear(shape_env, ((offset, 1), (1, 1), *parts))
@@ -149,7 +151,7 @@ def resolved(n: Int) -> Int:
 
 
 def strides_of(shape: Sequence[Int]) -> list[Int]:
-    """Those of a fresh tensor."""
+    """Returns the strides of a fresh tensor."""
     strides: list[Int] = []
     step: Int = 1
     for n in reversed(shape):
@@ -159,7 +161,7 @@ def strides_of(shape: Sequence[Int]) -> list[Int]:
 
 
 def lies_plainly(t: torch.Tensor) -> bool:
-    """Whether it has the strides of a fresh tensor with elements, in dimensions of size 1, too."""
+    """Whether `t` has the strides of a fresh tensor with elements, also in dimensions of size 1."""
     step: Int = 1
     for n, stride in zip(reversed(t.shape), reversed(t.stride()), strict=True):
         if stride is not step and not same(stride, step):
@@ -169,14 +171,16 @@ def lies_plainly(t: torch.Tensor) -> bool:
 
 
 def lies_channels_last(t: torch.Tensor) -> bool:
-    """Whether PyTorch takes its strides for those of that memory format, as it does of some tensors with sizes of 1 that are contiguous, too."""
+    """Whether PyTorch treats the strides as channels-last, as it does for some contiguous tensors with sizes
+    of 1, too."""
     if t.dim() not in (4, 5) or lies_plainly(t):
         return False
     return steps_down(t.shape, t.stride(), (1, *range(t.dim() - 1, 1, -1), 0))
 
 
 def dense_strides(shape: Sequence[Int], order: Sequence[int]) -> tuple[Int, ...]:
-    """Of a fresh tensor whose dimensions lie in this order, from the innermost on."""
+    """Returns the strides of a fresh tensor with the dimensions in this order, from the innermost to the
+    outermost."""
     strides: list[Int] = [0] * len(shape)
     step: Int = 1
     for d in order:
@@ -190,7 +194,8 @@ def _at_least_1(n: Int) -> Int:
 
 
 def assume_elements(*tensors: torch.Tensor) -> None:
-    """None of them is empty, as in the captured call: else PyTorch chooses another kernel."""
+    """Assumes that none of them is empty, as in the captured call: otherwise PyTorch chooses another
+    kernel."""
     for n in itertools.chain.from_iterable(t.shape for t in tensors):
         if isinstance(n, Size):
             n.shape_env.assume_not_0(n)
@@ -203,7 +208,7 @@ def has_sizes(*numbers: Sequence[Int]) -> bool:
 def empty_strided(
     shape: Sequence[Int], strides: Sequence[Int], dtype: torch.dtype, offset: Int = 0
 ) -> torch.Tensor:
-    """A meta tensor of whichever kind.  That a dimension is empty in the captured call is a case of its own."""
+    """Returns a meta tensor, a SizedMeta if needed. A size that is 0 in the captured call is specialized."""
     shape = [n if _is_possible(n) else int(n) for n in shape]
     if has_sizes(shape, strides, (offset,)):
         return SizedMeta(shape, strides, dtype, offset)
@@ -215,7 +220,7 @@ def _is_possible(n: Int) -> bool:
 
 
 def settled_if_known(meta: torch.Tensor) -> torch.Tensor:
-    """A plain meta tensor if all of its sizes have become known."""
+    """Returns a plain meta tensor if no size is symbolic any more."""
     if isinstance(meta, SizedMeta) and not has_sizes(
         meta.shape, meta.stride(), (meta.storage_offset(),)
     ):
@@ -224,7 +229,7 @@ def settled_if_known(meta: torch.Tensor) -> torch.Tensor:
 
 
 def settled(meta: torch.Tensor) -> torch.Tensor:
-    """With its sizes guarded by their values."""
+    """Specializes its sizes: guards require their values."""
     if not isinstance(meta, SizedMeta):
         return meta
     shape, strides = [int(n) for n in meta.shape], [int(n) for n in meta.stride()]

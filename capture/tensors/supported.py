@@ -1,4 +1,4 @@
-"""Which tensors can be recorded: those that come in, and those that a recorded call gives."""
+"""Checks which tensors can be recorded: inputs, and results of recorded calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from frameloom.capture.tensors.fake import Fake
 from frameloom.errors import Break, first_line
 
-# PyTorch 2.11 still has tensors whose dimensions have names, 2.13 has not.
+# PyTorch 2.11 still has tensors with named dimensions; 2.13 does not.
 _has_names = getattr(torch.Tensor, "has_names", lambda tensor: False)
 
 
@@ -24,7 +24,8 @@ def check_supported(tensor: torch.Tensor) -> None:
     check_names(tensor)
     check_compiled(tensor.device)
     if tensor.requires_grad:
-        # To which a tensor with a history was written, a part of it: no Fake can be made so.
+        # An integer tensor gets a history if a tensor with a history is written to a part of it. No Fake can
+        # be made so.
         if not (tensor.is_floating_point() or tensor.is_complex()):
             raise Break("unsupported_tensor", f"dtype {tensor.dtype} with a history")
         if tensor._is_view():
@@ -32,10 +33,14 @@ def check_supported(tensor: torch.Tensor) -> None:
 
 
 def _check_history(view: torch.Tensor) -> None:
-    """Where its base was written to, autograd makes that of a view anew, or refuses any use of one that was made without gradients, or with others by
-    one op.  The Fake knows nothing of that, and what nobody uses of the result would be left out.
+    """Raises Break for views whose history autograd would change or refuse. If the base of a view was written
+    to, autograd makes the view's history again. It refuses any use of a view that was made without gradients,
+    or together with others by one op. The Fake does not know this, and an unused part of the result would be
+    left out.
 
-    A view is still a leaf to which nothing may be written, where nobody has looked at it since its base got a history.  Nor do we look then."""
+    A view is still a leaf that must not be written if its history was not read since its base got one. Then
+    we do not read it either.
+    """
     holds_none, base = torch.ops.aten.is_leaf.default, view._base
     if torch.is_grad_enabled() and holds_none(view) and base is not None and not holds_none(base):
         raise Break("autograd", "a view that was made before its base got a history")
@@ -46,20 +51,21 @@ def _check_history(view: torch.Tensor) -> None:
 
 
 def check_names(tensor: torch.Tensor) -> None:
-    """Raises Break for named dimensions, which no graph has."""
+    """Raises Break for named dimensions, which graphs do not support."""
     if _has_names(tensor):
         raise Break("unsupported_tensor", "a tensor whose dimensions have names")
 
 
 def check_compiled(device: torch.device) -> None:
-    """Raises Break for devices that no kernels are written for ("meta" among them)."""
+    """Raises Break for devices without kernels ("meta" among them)."""
     if device.type not in ("cpu", "cuda"):
         raise Break("unsupported_tensor", f"device {device}")
 
 
 def check_together(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises Break for an op on tensors of several devices, where a graph knows one place for the results: most are refused,
-    `torch._foreach_` ops work on each item where it lies.  Numbers, and places to index with, may be on the CPU."""
+    """Raises Break for an op on tensors of several devices, because a graph has one device for the results.
+    PyTorch refuses most such ops; `torch._foreach_` ops work on each item on its device. Numbers and indices
+    may be on the CPU."""
     devices = set()
     for a in (*args, *kwargs.values()):
         if isinstance(a, Fake):
@@ -83,7 +89,8 @@ def check_layouts(
     kwargs: dict[str, Any],
     is_followed: bool,
 ) -> None:
-    """Raises Break for what makes other tensors than strided ones: at once, or as its gradient.  `sparse`: the arguments that ask for the second."""
+    """Raises Break for an op that makes a tensor that is not strided, as its result or as its gradient.
+    `sparse`: the arguments that request a sparse gradient."""
     if kwargs.get("layout") not in (None, torch.strided):
         raise Break("unsupported_tensor", f"layout {kwargs['layout']}")
     for position, name in sparse if is_followed else ():

@@ -1,5 +1,6 @@
-"""Zeros that have no memory, which PyTorch's derivatives give (that of `sgn`): in eager they stay so in products, whatever the other factor is, and
-most other ops are given zeros with memory.  Kernels know of none."""
+"""Zeros without memory, which some derivatives of PyTorch return (that of `sgn`). In eager mode a product
+with them is such zeros again, for any other factor; most other ops get zeros with memory. Kernels do not
+support them."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def record_zeros(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Fake:
 
 
 def call_with_zeros(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
-    """A call while there are such zeros.  Source: `mul_zerotensor` and others of ATen's BinaryOps, and its ZeroTensorFallback."""
+    """Runs a call while there are such zeros. Source: `mul_zerotensor` and others of ATen's BinaryOps, and
+    its ZeroTensorFallback."""
     is_zeros = recorder.zeros.__contains__
     filled = {
         id(a): _filled(recorder, a)

@@ -1,5 +1,6 @@
-"""The program's objects as the interpreter has them: what is known of each, how Python's operations on it go, where it came from.
+"""Values of the program's objects: known facts, what operations on them do, and their sources.
 
-In: objects of the program and results of operations.  Out: values, which `resume` makes objects of again.
-`base` has what all values do; numbers that vary are in `numbers/`, containers in `containers/`; functions and methods on them in `library`.
+In: objects of the program and results of operations. Out: values, which `resume` turns into objects again.
+`base` has what all values share; dynamic numbers are in `numbers/`, containers in `containers/`; functions
+and methods on them are in `library`.
 """

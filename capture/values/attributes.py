@@ -1,4 +1,4 @@
-"""The dictionary of an instance, where the program asks for it by name."""
+"""The dictionary of an instance, if the program reads it by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class AttributesValue(Value):
-    """`obj.__dict__`: reads and writes go to the object's attributes.  There is one of each object (`attributes_of`)."""
+    """`obj.__dict__`: reads and writes go to the object's attributes. Each object has only one
+    (`attributes_of`)."""
 
     def __init__(self, over: ObjectValue) -> None:
         self.over = over
@@ -35,18 +36,18 @@ class AttributesValue(Value):
         return [self.over]
 
     def table(self, t: Tracer) -> DictValue:
-        """As an ordinary dictionary, for reading."""
+        """Returns it as an ordinary dictionary, for reading."""
         if self._table is None:
             self._table = _Table(self)
         return self._table
 
     def written(self) -> dict[str, tuple[Value, Value]]:
-        """What the capture has put there, as a `DictValue` keeps it."""
+        """Returns what the capture wrote, in the form of `DictValue.written`."""
         attributes = self.over.attributes.items()
         return {name: (ConstValue(name), v) for name, v in attributes if not self._is_slot(name)}
 
     def _is_slot(self, name: str) -> bool:
-        """Whether the attribute of that name is beside the dictionary."""
+        """Whether the attribute is stored in a slot and not in the dictionary."""
         return isinstance(class_attribute(self.over.cls, name), MemberDescriptorType)
 
     def getitem(self, t: Tracer, key: Value) -> Value:
@@ -79,13 +80,13 @@ class AttributesValue(Value):
     def rebuild(self, r: Rebuilder) -> None:
         r.code.start_call(
             instance_dict
-        )  # the class's own `__getattribute__` was interpreted already
+        )  # the class's own `__getattribute__` was already interpreted
         r.load(self.over)
         r.code.call(1)
 
 
 class _Table(DictValue):
-    """The attributes as they are when it is asked: views and iterators of it see them change."""
+    """The current attributes: views and iterators of it see changes."""
 
     def __init__(self, of: AttributesValue) -> None:
         self.of = of
@@ -101,7 +102,7 @@ class _Table(DictValue):
 
     @property
     def reshaped(self) -> Any:
-        """Differs where a name came or went."""
+        """A value that changes when a name is added or removed."""
         return tuple((name, value is DELETED) for name, (_, value) in self.written.items())
 
     @reshaped.setter
@@ -110,7 +111,7 @@ class _Table(DictValue):
 
     @property
     def grown(self) -> Any:
-        """Differs where there are more, or fewer, of them."""
+        """A value that changes when the number of names changes."""
         old: Any = self.real or ()
         gone = sum(value is DELETED for _, value in self.written.values())
         return sum(name not in old for name in self.written) - gone
@@ -134,8 +135,9 @@ def attributes_of(t: Tracer, over: ObjectValue) -> AttributesValue:
 
 
 def note_dictionary(t: Tracer, over: ObjectValue, changes: bool) -> None:
-    """The object's attributes are read, or changed.  Whoever reaches its dictionary under another name finds the object from now on; where that
-    happened before, or objects share one dictionary, no change by one name is seen under the other."""
+    """Notes that the object's attributes are read or changed. From now on, any other name for its dictionary
+    leads to the object. If the dictionary was reached before, or objects share one dictionary, a change by
+    one name is not visible by the other; then a change breaks the graph."""
     real = None if over.real is None or over.origin is None else instance_dict(over.real)
     if real is None:
         return

@@ -1,10 +1,10 @@
-"""What the interpreter computes with: values that stand for the program's objects.
+"""The interpreter's values, which stand for the program's objects.
 
-`Value` is the protocol; each kind of object has a subclass in this folder.  A method whose first argument `t` is the `Tracer` may
-note guards, record tensor work, run interpreted code, or raise `Break` when the question cannot be answered.  Methods
-without `t` have no such effects.  The defaults here break.
+`Value` is the protocol; each kind of object has a subclass in this folder. A method whose first argument
+`t` is the `Tracer` may add guards, record tensor operations, run interpreted code, or raise `Break` if it
+has no answer. Methods without `t` have no such effects. The defaults here break.
 
-`LazyValue` stands for an object that nobody has looked at: it can be moved around without any guard.
+`LazyValue` stands for an object that was not looked at: it can be moved around without any guard.
 """
 
 from __future__ import annotations
@@ -23,36 +23,38 @@ if TYPE_CHECKING:
 
 
 class NotConstant(Exception):
-    """Asked for the plain Python object of a value that has none at capture time."""
+    """Raised if a value has no plain Python object at capture time."""
 
 
 class Value:
-    """One object of the program.  `origin` says where it was reached, None if it was made during the capture."""
+    """One object of the program. `origin` is its source, None if it was made during the capture."""
 
     origin: Origin | None = None
-    real: Any = None  # the object itself where it existed before the call
+    real: Any = None  # the object itself if it existed before the call
     holder: Value | None = (
-        None  # for what a new instance of a subclass of dict, list or tuple holds: that instance
+        # for the payload of a new instance of a subclass of dict, list or tuple: that instance
+        None
     )
 
     # --- facts, without effects
     def type(self) -> type:
-        """The exact type of the object."""
+        """Returns the exact type of the object."""
         raise NotImplementedError(type(self))
 
     def constant(self) -> Any:
-        """The plain Python object, for immutable constants and fresh containers of them; else raises NotConstant."""
+        """Returns the plain Python object, for immutable constants and new containers of them; raises
+        NotConstant otherwise."""
         raise NotConstant(self)
 
     def parts(self) -> list[Value]:
-        """The values that `rebuild` loads."""
+        """Returns the values that `rebuild` loads."""
         return []
 
     def describe(self) -> str:
-        """For messages."""
+        """Returns a text for messages."""
         return f"{self.type().__name__} object"
 
-    # --- what the program does with it
+    # --- operations of the program
     def getattr(self, t: Tracer, name: str) -> Value:
         raise Break("attribute", f"{self.describe()}.{name}")
 
@@ -72,10 +74,10 @@ class Value:
         raise Break("opaque_object", f"len({self.describe()})")
 
     def length_hint(self, t: Tracer) -> None:
-        """Run what the program says about the length to whoever makes a list of it."""
+        """Runs the program's methods that return a length hint; for callers that make a list of it."""
 
     def iterate(self, t: Tracer) -> Value:
-        """An iterator over it: an `IteratorValue`."""
+        """Returns an iterator over it: an `IteratorValue`."""
         raise Break("opaque_iterable", f"iter({self.describe()})")
 
     def getitem(self, t: Tracer, key: Value) -> Value:
@@ -97,17 +99,18 @@ class Value:
         raise Break("opaque_object", f"... in {self.describe()}")
 
     def key(self, t: Tracer) -> Any:
-        """A hashable stand-in that is equal exactly where the objects are equal as dictionary keys."""
+        """Returns a hashable object that stands for this one: two are equal exactly if the objects are equal
+        as dictionary keys."""
         if self.type().__hash__ is None:
             t.raise_(TypeError, f"unhashable type: '{self.type().__name__}'")
         raise Break("opaque_object", f"hash({self.describe()})")
 
     # --- the end of a capture
     def check_rebuild(self) -> None:
-        """Raises Avoid if the object must be made by plain Python for what was done with it."""
+        """Raises Avoid if plain Python must make the object, because of what was done with it."""
 
     def rebuild(self, r: Rebuilder) -> None:
-        """Push the object in new code; called only for values without origin, once per value."""
+        """Pushes the object in new code; called only for values without source, once per value."""
         raise Break("cannot_rebuild", self.describe())
 
     # --- changes, for values that can change
@@ -124,7 +127,8 @@ def is_without(cls: Any, name: str) -> bool:
 
 
 class LazyValue(Value):
-    """An object at an origin that has not been looked at.  `Tracer.look` gives the value behind it, with guards."""
+    """An object at a source that has not been looked at. `Tracer.look` returns the value behind it and adds
+    guards."""
 
     def __init__(self, obj: Any, origin: Origin) -> None:
         self.real = obj
@@ -152,7 +156,7 @@ NULL = Null()
 
 
 class Avoid(Exception):
-    """Capture again, with a break at `site`: what was made there cannot be rebuilt."""
+    """Asks for a new capture with a break at `site`: an object made there cannot be rebuilt."""
 
     def __init__(self, site: tuple[CodeType, int]) -> None:
         super().__init__(site)

@@ -1,6 +1,6 @@
-"""Constants: numbers, strings, None, dtypes, devices and every other immutable object whose content is known while capturing.
+"""Constants: immutable objects whose content is known in the capture, such as numbers and dtypes.
 
-Anything that Python can do with constants alone is simply done, at capture time, by `Tracer.evaluate`.
+`Tracer.evaluate` runs operations that involve only constants at capture time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ except ImportError:
 else:
     NUMPY_SCALARS = (numpy.bool_, numpy.integer, numpy.floating)
     NUMPY_FUNCTIONS = (numpy.ufunc, type(numpy.prod))
-    # Functions of sequences of numbers that give a number.
+    # Functions of sequences of numbers that return a number.
     NUMPY_REDUCTIONS = frozenset(
         getattr(numpy, name)
         for name in ("prod", "sum", "mean", "max", "min", "amax", "amin", "argmax", "argmin", "std", "var", "median", "round", "around",
@@ -48,7 +48,7 @@ else:
     )  # fmt: skip
 
 LITERALS = frozenset({type(None), bool, int, float, complex, str, bytes})
-# Guarded by value where they are given: which of several equal objects one is, is not known.
+# Guarded by value if they have a source: which of several equal objects one is, is not known.
 BY_VALUE = (str, bytes, int, float, complex, range, torch.device)
 SINGLETONS = (torch.dtype, torch.layout, torch.memory_format, type(Ellipsis), type(NotImplemented))
 FROZEN = (
@@ -76,7 +76,7 @@ def is_constant(obj: Any) -> bool:
 
 
 class ConstValue(Value):
-    """`real` is the constant."""
+    """A constant; `real` is the object."""
 
     def __init__(self, obj: Any, origin: Origin | None = None) -> None:
         if isinstance(obj, Size):
@@ -95,7 +95,7 @@ class ConstValue(Value):
         return text if 0 < len(text) < 40 else f"{type(self.real).__name__} constant"
 
     def getattr(self, t: Tracer, name: str) -> Value:
-        if type(self.real) is GenericAlias:  # the class that it stands for is asked first
+        if type(self.real) is GenericAlias:  # the class that it stands for is tried first
             return t.evaluate(getattr, [self, ConstValue(name)], {})
         found = class_attribute(type(self.real), name)
         if isinstance(found, FunctionType) or type(found).__name__ in (
@@ -115,7 +115,7 @@ class ConstValue(Value):
         return t.evaluate(getattr, [self, ConstValue(name)], {})
 
     def _stored(self, t: Tracer, name: str) -> Value | None:
-        """An attribute of an enum member that lies in its dictionary, which can change."""
+        """Returns an attribute from the dictionary of an enum member, which can change."""
         cls, table = type(self.real), self.real.__dict__
         found = class_attribute(cls, name)
         if found is enum.Enum.__dict__.get(name) and name in ("value", "name"):
@@ -165,7 +165,7 @@ class ConstValue(Value):
         return bool(t.evaluate(operator.contains, [self, item], {}).constant())
 
     def key(self, t: Tracer) -> Any:
-        known = self.real  # a number that varies is settled here
+        known = self.real  # specializes a dynamic number
         if type(known) not in LITERALS and asks_program(type(known), ("__hash__", "__eq__")):
             raise Break("identity", f"hash({self.describe()})")
         if type(known) in (float, complex) and is_nan(self) and self.origin is not None:
@@ -183,7 +183,8 @@ FALSE = ConstValue(False)
 
 
 def same_literal(a: Any, b: Any) -> bool:
-    """Whether nothing but identity tells two constants of `LITERALS` apart, as -0.0 and 0.0 are."""
+    """Whether two constants of `LITERALS` differ at most in identity; -0.0 and 0.0 do not count as the
+    same."""
     if type(a) is not type(b):
         return False
     if type(a) is complex:
@@ -192,7 +193,7 @@ def same_literal(a: Any, b: Any) -> bool:
 
 
 def is_nan(value: Value) -> bool:
-    """Whether a constant is not equal to itself: containers ask first which object it is.  A number that varies is not asked what it is."""
+    """Whether a constant is NaN: containers compare identity first. Does not specialize a dynamic number."""
     if not isinstance(value, ConstValue) or not getattr(value, "settled", True):
         return False
     return type(value.real) in (float, complex) and bool(value.real != value.real)

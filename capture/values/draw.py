@@ -1,4 +1,7 @@
-"""A random number that the program draws in Python (library/torch_api/draws.py): only the range that it lies in is known while capturing."""
+"""A random number that the program draws in Python: only its range is known during the capture.
+
+The rules are in library/torch_api/draws.py.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ if TYPE_CHECKING:
     from frameloom.capture.resume.reconstruct import Rebuilder
 
 ORDERINGS = (operator.lt, operator.le, operator.gt, operator.ge)
-Range = tuple[float, float]  # with both ends
+Range = tuple[float, float]  # both ends included
 
 
 class DrawValue(Value):
-    """A number that new code draws, in `range`, which is None where nothing is known about it."""
+    """A number that new code draws, in `range`; that is None if the range is unknown."""
 
     def __init__(
         self, function: Any, args: tuple[Any, ...], cls: type, range: Range | None
@@ -38,7 +41,8 @@ class DrawValue(Value):
 
 
 def compared(fn: Callable[[Any, Any], Any], left: Value, right: Value) -> bool | None:
-    """What comparing a random number with a known one gives, where that is the same for all that may be drawn."""
+    """Returns the result of comparing a random number with a known one, if it is the same for the whole
+    range; None otherwise."""
     ends = [_ends(value) for value in (left, right)]
     if fn not in ORDERINGS or None in ends:
         return None

@@ -1,7 +1,7 @@
 """Exceptions that the interpreted program makes and raises.
 
-An exception is an instance of its class with arguments, attributes and a cause.  Its traceback and its context come from being raised, so one that
-outlives the capture after it was raised must be raised by plain Python (`check_rebuild`).
+An exception is an instance of its class with arguments, attributes and a cause. Raising sets its traceback
+and its context. So plain Python must raise an exception that is used after the capture (`check_rebuild`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEAP_TYPE = 1 << 9
 
 
 class ExceptionValue(ObjectValue):
-    """`args` are not known where Python alone finds the words; `what` says then what is wrong."""
+    """An exception. `args` are unknown if only Python knows the text; then `what` describes the error."""
 
     def __init__(self, cls: type, args: list[Value] | None, what: str = "") -> None:
         super().__init__(cls)
@@ -34,7 +34,7 @@ class ExceptionValue(ObjectValue):
         self.what = what
         self.cause: Value = NONE
         self.site: tuple[CodeType, int] | None = None  # where it was raised, if it was
-        self.raised: Any = None  # the Raised that is or was under way
+        self.raised: Any = None  # the last Raised that carried it
 
     @property
     def args(self) -> list[Value]:
@@ -73,12 +73,12 @@ class ExceptionValue(ObjectValue):
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         if name == "__traceback__" and isinstance(t.look(value), TracebackValue):
-            return  # nobody has looked at it, and whoever does has it raised by Python
+            return  # it was not read, and reading it makes Python raise the exception
         self._refuse_native(name, "attribute_write")
         super().setattr(t, name, value)
 
     def _refuse_native(self, name: str, kind: str) -> None:
-        """What the exception holds in C: its context, its traceback, the fields of an OSError."""
+        """Breaks for what the exception stores in C: its context, its traceback, the fields of an OSError."""
         found = class_attribute(self.cls, name)
         is_slot = isinstance(found, MemberDescriptorType | GetSetDescriptorType)
         if is_slot and not found.__objclass__.__flags__ & HEAP_TYPE and name != "__class__":
@@ -119,14 +119,14 @@ class ExceptionValue(ObjectValue):
             r.load_tuple(list(self.attributes.values()))
             r.code.call(3)
             r.code.emit("POP_TOP")
-        if not isinstance(self.cause, ConstValue):  # None: nobody sees whether it was said
+        if not isinstance(self.cause, ConstValue):  # whether None was set cannot be seen
             r.load(self.cause)
             r.code.emit("COPY", 2)
             r.code.emit("STORE_ATTR", "__cause__")
 
 
 def make_exception(cls: Any, args: tuple[Any, ...]) -> Any:
-    """Called from new code: an exception whose own `__init__` was interpreted already."""
+    """Called from new code: makes an exception whose own `__init__` was already interpreted."""
     if cls.__init__ in NATIVE_INITS or not is_simple(cls):
         return cls(*args)
     made = BaseException.__new__(cls, *args)
@@ -135,13 +135,14 @@ def make_exception(cls: Any, args: tuple[Any, ...]) -> Any:
 
 
 def is_simple(cls: type) -> bool:
-    """Whether instances hold in C nothing but what every exception holds."""
+    """Whether instances store nothing in C except what every exception stores."""
     native = next(base for base in cls.__mro__ if not base.__flags__ & HEAP_TYPE)
     return native.__basicsize__ == BaseException.__basicsize__
 
 
 def takes_anything(cls: type, count: int) -> bool:
-    """Whether an exception is made of any `count` arguments: others check them, or choose another class by them."""
+    """Whether the class accepts any `count` arguments: other classes check them, or choose another class by
+    them."""
     native = next(base for base in cls.__mro__ if not base.__flags__ & HEAP_TYPE)
     return (
         is_simple(cls) or native in KEEPS_ANYTHING or (count < 2 and issubclass(native, KEEPS_ONE))
@@ -166,7 +167,7 @@ NATIVE_INITS = _native_inits()  # a table of slot wrappers, in order
 
 
 class TracebackValue(Value):
-    """The traceback of an exception under way; looking at it breaks."""
+    """The traceback of an exception that is being handled; reading it breaks."""
 
     def __init__(self, of: ExceptionValue) -> None:
         self.of = of
@@ -182,7 +183,8 @@ class TracebackValue(Value):
 
 
 class CallersExceptionValue(Value):
-    """One of the three that `sys.exc_info()` gives outside of any handler that was captured: they are the caller's, and stay so during the call."""
+    """One of the three values of `sys.exc_info()` outside of any captured handler: they are the caller's, and
+    stay the same during the call."""
 
     def __init__(self, part: int) -> None:
         self.part = part

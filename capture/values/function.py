@@ -1,6 +1,6 @@
 """Callables: Python functions, bound methods, builtins, partials; and the cells that closures share.
 
-How a call is carried out (interpreted, recorded, evaluated, or a break) is decided in `calls.py`.
+`interpreter/calls.py` decides how a call is captured (interpreted, recorded, evaluated, or a break).
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ FUNCTION_PARTS = {
 
 
 class CellValue(Value):
-    """A closure cell.  `content` is None while it is empty; `slot` names the frame slot of the captured function that holds it."""
+    """A closure cell. `content` is None while it is empty; `slot` is the captured function's frame slot that
+    holds it."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class CellValue(Value):
         slot: str | None = None,
         place: Origin | None = None,
     ) -> None:
-        self.place = place  # where the content was before the call
+        self.place = place  # source of the content before the call
         self.content = content
         self.real = real
         self.origin = origin
@@ -88,7 +89,7 @@ class CellValue(Value):
 
 
 class FunctionValue(Value):
-    """A Python function: one that exists (`real`), or one that the captured code made (`made`)."""
+    """A Python function: one from before the call (`real`), or one that the captured code made (`made`)."""
 
     def __init__(
         self, real: FunctionType | None, origin: Origin | None, made: MadeFunction | None = None
@@ -171,7 +172,7 @@ class FunctionValue(Value):
     def key(self, t: Tracer) -> Any:
         if self.real is None:
             return self
-        if self.origin is not None:  # guarded by its code alone
+        if self.origin is not None:  # guarded only by its code
             t.guards.add(self.origin, "is", self.real)
         return self.real
 
@@ -179,7 +180,7 @@ class FunctionValue(Value):
         return True
 
     def _found(self, t: Tracer, name: str) -> Value:
-        """An attribute of a function from before the call."""
+        """Returns an attribute of a function from before the call."""
         own = self.real.__dict__
         origin = self._own(t)
         if name in own:
@@ -281,7 +282,7 @@ SPECIAL_ATTRIBUTES = frozenset(
 
 
 class MadeFunction:
-    """What MAKE_FUNCTION was given."""
+    """The operands of MAKE_FUNCTION."""
 
     def __init__(self, code: CodeType, globals_: DictValue, attributes: DictValue) -> None:
         self.code = code
@@ -289,14 +290,14 @@ class MadeFunction:
         self.defaults: list[Value] = []
         self.kwdefaults: dict[str, Value] = {}
         self.closure: list[CellValue] = []
-        self.special: dict[str, Value] = {}  # written ones of those that every function has
+        self.special: dict[str, Value] = {}  # standard attributes that were written
         self.attributes = attributes  # `__dict__`
 
 
 def make_function(
     code: CodeType, scope: dict[str, Any], defaults: Any, names: Any, values: Any, closure: Any
 ) -> Any:
-    """Called from new code: the function that MAKE_FUNCTION would have made."""
+    """Called from new code: returns the function that MAKE_FUNCTION would make."""
     function = FunctionType(code, scope, code.co_name, defaults or None, closure or None)
     if names:
         function.__kwdefaults__ = dict(zip(names, values, strict=True))
@@ -304,19 +305,20 @@ def make_function(
 
 
 def is_descriptor(fn: Any) -> bool:
-    """Whether a callable of C binds itself, as the methods in a class's dictionary do; the program binds others by `MethodType`."""
+    """Whether a C callable binds itself, like the methods in a class's dictionary; the program binds others
+    by `MethodType`."""
     return hasattr(type(fn), "__get__") and type(fn) is not _lru_cache_wrapper
 
 
 def bind(descriptor: Any, owner: Any) -> Any:
     """Called from new code."""
-    if owner is None:  # `__get__` takes that for no object at all
+    if owner is None:  # `__get__` treats None as no object
         return getattr(None, descriptor.__name__)
     return descriptor.__get__(owner, type(owner))
 
 
 class BoundMethodValue(Value):
-    """`func` bound to `owner`, looked up as an attribute or found as a method object."""
+    """`func` bound to `owner`, read as an attribute or found as a method object."""
 
     def __init__(
         self, func: Value, owner: Value, origin: Origin | None = None, real: Any = None
@@ -374,7 +376,7 @@ class BoundMethodValue(Value):
 
     def rebuild(self, r: Rebuilder) -> None:
         if isinstance(self.func, BuiltinValue) and is_descriptor(self.func.real):
-            r.code.start_call(bind)  # by name another class's method might be found
+            r.code.start_call(bind)  # by name, another class's method might be found
             r.code.load_const(self.func.real)
             r.load(self.owner)
             r.code.call(2)
@@ -386,7 +388,8 @@ class BoundMethodValue(Value):
 
 
 class BuiltinValue(Value):
-    """A callable written in C, or one that is treated as such: torch functions, operators, methods of builtin types."""
+    """A callable written in C, or one that is treated like it: torch functions, operators, methods of
+    built-in types."""
 
     def __init__(self, real: Any, origin: Origin | None = None) -> None:
         self.real = real
@@ -424,7 +427,7 @@ class BuiltinValue(Value):
 
 
 class PartialValue(Value):
-    """functools.partial."""
+    """A functools.partial."""
 
     def __init__(
         self,
@@ -439,7 +442,7 @@ class PartialValue(Value):
         self.kwargs = kwargs
         self.origin = origin
         self.real = real
-        self.attributes: dict[str, Value] = {}  # written to a new one
+        self.attributes: dict[str, Value] = {}  # attributes written to a new one
 
     def type(self) -> type:
         return partial

@@ -1,4 +1,4 @@
-"""operator.itemgetter, attrgetter and methodcaller: callables that are told what to look up."""
+"""operator.itemgetter, attrgetter and methodcaller: callables that store what to look up."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Keys of dictionaries and sets that are equal where they are the same object.
+"""Keys of dictionaries and sets that are equal only if they are the same object.
 
-While capturing, the value stands for its object: two values are two objects.  That they are in later calls, too, is one guard of all values that
-became keys (`GuardSet.distinct`), whichever containers they met in.  An object that the guards pin is its own key.  To look a key up in a
-container from before the call, it has to be the object that it was (`pin_key`).
+During the capture, a value stands for its object: two values are two objects. One guard for all values
+that became keys checks that this holds in later calls (`GuardSet.distinct`), for all containers together.
+An object that the guards pin is its own key. To look up a key in a container from before the call, the key
+must be the same object as in the capture (`pin_key`).
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def is_own(key: Any) -> bool:
-    """Whether a key is the program's own object, with its hash, and not a stand-in."""
+    """Whether a key is the program's own object, with its hash, and not a substitute."""
     if isinstance(key, tuple | frozenset):
         return all(map(is_own, key))
     return not isinstance(key, Value | Fake) and not hasattr(key, "stands_for")
 
 
 def identity_key(t: Tracer, value: Value) -> Any:
-    """The key of an object that is hashed by identity."""
+    """Returns the key of an object that is hashed by identity."""
     origin = value.origin
     if origin is None:
         return value if value.real is None else value.real
@@ -34,7 +35,7 @@ def identity_key(t: Tracer, value: Value) -> Any:
 
 
 def pin_key(t: Tracer, key: Any) -> Any:
-    """The program's own object for a key, guarded to be that one."""
+    """Returns the program's own object for a key, and guards that it is the same."""
     if isinstance(key, tuple):
         return tuple(pin_key(t, part) for part in key)
     if isinstance(key, frozenset):
@@ -45,6 +46,6 @@ def pin_key(t: Tracer, key: Any) -> Any:
     if value.origin is None or value.real is None:
         if isinstance(key, Fake):
             raise Break("dictionary_key", "a tensor made here as a key")
-        return key  # an object made here is in no container from before
+        return key  # an object made in this call is in no container from before
     t.guards.add(value.origin, "is", value.real)
     return value.real

@@ -1,4 +1,4 @@
-"""Modules of neural networks."""
+"""Modules of neural networks (`torch.nn.Module`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class ModuleValue(ObjectValue):
-    """A `torch.nn.Module`: parameters, buffers and submodules are read from their dictionaries, without `__getattr__`."""
+    """A `torch.nn.Module`. Parameters, buffers and submodules are read from their dictionaries, without
+    `__getattr__`."""
 
     REGISTRIES = ("_parameters", "_buffers", "_modules")
 
@@ -43,18 +44,19 @@ class ModuleValue(ObjectValue):
             return found
         if not raised.value.is_instance(AttributeError):  # type: ignore[attr-defined]
             raise raised
-        # Also where a getter, as of a property, lacks another one.
+        # This text is right even if a getter, such as a property's, lacks another attribute.
         text = f"'{self.cls.__name__}' object has no attribute '{name}'"
         return t.raise_(AttributeError, text)
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
-        """Plain values go to the instance dictionary; registering tensors, parameters and modules is left to PyTorch."""
+        """Stores plain values in the instance dictionary; PyTorch itself registers tensors, parameters and
+        modules."""
         if class_attribute(self.cls, "__setattr__") is not torch.nn.Module.__setattr__:
             super().setattr(t, name, value)
             return
         value = t.look(value)
         if value is self.registered(t, name):
-            return  # `self.layer = self.layer.to(dtype)` where there is nothing to do
+            return  # `self.layer = self.layer.to(dtype)` without a change
         if isinstance(value, ModuleValue) and self.real is None:
             modules = self.own(t, "_modules")
             if not isinstance(modules, DictValue):

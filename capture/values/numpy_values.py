@@ -1,4 +1,4 @@
-"""NumPy: its numbers are constants that it computes itself while capturing; what concerns its arrays breaks, with advice of its own."""
+"""NumPy's numbers are constants, computed by NumPy; uses of its arrays break, with their own advice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def concerns_numpy(fn: Any, args: list[Any]) -> bool:
 
 
 def computed_by_numpy(fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """A number: an array is another one in each call.  What NumPy warns of it says when it is called plainly."""
+    """Calls a NumPy function and returns a number; breaks if the result is an array, which is a new one in
+    each call. Also breaks if NumPy warns, so that the plain call shows the warning."""
     with warnings_here("error"):
         try:
             result = fn(*args, **kwargs)
@@ -31,17 +32,17 @@ def computed_by_numpy(fn: Callable[..., Any], args: list[Any], kwargs: dict[str,
     return result
 
 
-class_module = type.__dict__["__module__"].__get__  # past whatever a metaclass does
+class_module = type.__dict__["__module__"].__get__  # not changed by a metaclass
 
 
 def is_of_numpy(obj: Any) -> bool:
-    """Whether NumPy made the object, or it is one of its functions.  Objects of the program are not asked."""
+    """Whether NumPy made the object, or it is one of its functions. Runs no code of the program's objects."""
     module = obj.__module__ if type(obj) is BuiltinFunctionType else class_module(type(obj))
     return isinstance(module, str) and module.partition(".")[0] == "numpy"
 
 
 def call_kind(fn: Any, args: Iterable[Value]) -> str:
-    """The kind of break where a call cannot be made while capturing."""
+    """Returns the kind of break for a call that cannot run during the capture."""
     if is_of_numpy(fn) or any(is_of_numpy(value.real) for value in args if value.real is not None):
         return "numpy"
     return "unknown_call"

@@ -1,8 +1,8 @@
 """Instances of classes written in Python.
 
-Attributes are looked up as CPython does it (class, instance dictionary, `__getattr__`), each step with the guards that
-make it stay true, and Python code met on the way (properties, `__getattribute__`) is interpreted.  Attributes written during the capture are
-kept in `attributes` and written back at its end.
+Attributes are looked up as in CPython (class, instance dictionary, `__getattr__`), each step with the
+guards that keep it valid. Python code on the way (properties, `__getattribute__`) is interpreted.
+Attributes written during the capture are kept in `attributes` and written back at its end.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ GENERIC_WRITERS = [cls.__setattr__ for cls in (object, SimpleNamespace, BaseExce
 
 
 class ObjectValue(Value):
-    """`payload` is what an instance of a subclass of dict, list or tuple holds besides its attributes."""
+    """An instance. `payload`: the built-in container inside an instance of a subclass of dict, list or
+    tuple."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class ObjectValue(Value):
         return self.generic_getattr(t, name)
 
     def generic_getattr(self, t: Tracer, name: str) -> Value:
-        """What `object.__getattribute__` does, then `__getattr__`."""
+        """Does what `object.__getattribute__` does, then `__getattr__`."""
         try:
             found = self.find(t, name) or self.registered(t, name)
             if found is not None:
@@ -108,7 +109,7 @@ class ObjectValue(Value):
             return self._fallback(t, name, raised)
 
     def registered(self, t: Tracer, name: str) -> Value | None:
-        """What a `__getattr__` of known meaning finds."""
+        """Returns what a known `__getattr__` finds."""
         return None
 
     def _fallback(self, t: Tracer, name: str, raised: Raised) -> Value:
@@ -120,7 +121,8 @@ class ObjectValue(Value):
         return t.call(t.class_function(self.cls, "__getattr__", hook), [self, ConstValue(name)], {})
 
     def find(self, t: Tracer, name: str, after: type | None = None) -> Value | None:
-        """The attribute by the generic rules, None if there is none.  `after`: look only in the classes behind it (`super`)."""
+        """Returns the attribute by the generic rules, None if there is none. `after`: search only the classes
+        after this one (`super`)."""
         in_class = (
             class_attribute(self.cls, name)
             if after is None
@@ -138,7 +140,7 @@ class ObjectValue(Value):
         return self._descriptor(t, name, in_class, after)
 
     def own(self, t: Tracer, name: str) -> Value | None:
-        """The attribute in the instance dictionary."""
+        """Returns the attribute in the instance dictionary."""
         note_dictionary(t, self, changes=False)
         if name in self.attributes:
             value = self.attributes[name]
@@ -150,7 +152,7 @@ class ObjectValue(Value):
             return None
         if self._names_are_plain is None:
             self._names_are_plain = all(type(key) is str for key in table)
-        if not self._names_are_plain:  # looking a name up may run the keys' own code
+        if not self._names_are_plain:  # looking up a name may run the keys' own code
             raise Break("attribute", f"{self.describe()}.{name} beside names that are no strings")
         assert self.origin is not None
         if name in table:
@@ -196,7 +198,7 @@ class ObjectValue(Value):
         return t.look(t.wrap(found, origin))
 
     def _slot(self, t: Tracer, name: str, descriptor: MemberDescriptorType) -> Value:
-        if class_attribute(self.cls, name) is not descriptor:  # another place of that name
+        if class_attribute(self.cls, name) is not descriptor:  # a slot of the same name elsewhere
             raise Break("attribute", f"{self.describe()}.{name} of another class")
         if name in self.attributes:
             value = self.attributes[name]
@@ -224,7 +226,7 @@ class ObjectValue(Value):
         self.setattr_generic(t, name, value)
 
     def setattr_generic(self, t: Tracer, name: str, value: Value) -> None:
-        """What `object.__setattr__` does."""
+        """Does what `object.__setattr__` does."""
         found = class_attribute(self.cls, name)
         if works_as(found, property, "__set__"):
             if found.fset is None:
@@ -249,7 +251,7 @@ class ObjectValue(Value):
     def write(self, t: Tracer, name: str, value: Value) -> None:
         if self.real is not None and self.origin is None:
             raise Break("attribute_write", f"{self.describe()}.{name} = ...")
-        if self.attributes.get(name) is DELETED:  # it comes last, behind the break
+        if self.attributes.get(name) is DELETED:  # behind the break, Python would put it last
             raise Break("attribute_write", f"{self.describe()}.{name} = ... of what was deleted")
         note_dictionary(t, self, changes=True)
         t.change(self)
@@ -265,7 +267,7 @@ class ObjectValue(Value):
         self.delattr_generic(t, name)
 
     def delattr_generic(self, t: Tracer, name: str) -> None:
-        """What `object.__delattr__` does."""
+        """Does what `object.__delattr__` does."""
         found = class_attribute(self.cls, name)
         if works_as(found, property, "__delete__"):
             if found.fdel is None:
@@ -285,7 +287,7 @@ class ObjectValue(Value):
             del self.attributes[name]
 
     def _was_there(self, t: Tracer, name: str) -> bool:
-        """Whether the instance dictionary had it before the call."""
+        """Whether the instance dictionary had the name before the call."""
         table = None if self.real is None else instance_dict(self.real)
         if table is None or self.origin is None:
             return False
@@ -297,7 +299,8 @@ class ObjectValue(Value):
 
     # --- special methods
     def special(self, name: str) -> Any:
-        """The Python function that implements a special method, MISSING if there is none in Python."""
+        """Returns the Python function that implements a special method, MISSING if there is none in
+        Python."""
         found = class_attribute(self.cls, name)
         if isinstance(found, FunctionType):
             return found
@@ -310,7 +313,7 @@ class ObjectValue(Value):
         return MISSING
 
     def call_special(self, t: Tracer, name: str, *args: Value) -> Value | None:
-        """The result of a special method written in Python, None if the class has none."""
+        """Returns the result of a special method written in Python, None if the class has none."""
         found = self.special(name)
         if found is MISSING:
             native = class_attribute(self.cls, name)
@@ -368,7 +371,7 @@ class ObjectValue(Value):
             raise Break("exception", f"{name} of {self.describe()}")
 
     def reverse(self, t: Tracer) -> Value | None:
-        """`reversed` of an object with `__len__` and `__getitem__`; None if it has not both."""
+        """Returns `reversed` of an object with `__len__` and `__getitem__`; None if it lacks one of them."""
         from frameloom.capture.values.containers.iterator import GetitemReversed
 
         if self.special("__len__") is MISSING or self.special("__getitem__") is MISSING:

@@ -1,4 +1,4 @@
-"""Objects nothing is known about."""
+"""Objects about which nothing is known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class OpaqueValue(Value):
-    """An object that nothing is known about: it can be passed on, stored and compared by identity; other uses break."""
+    """An object about which nothing is known: it can be passed on, stored and compared by identity; other
+    uses break."""
 
     def __init__(self, real: Any, origin: Origin | None) -> None:
         self.real = real

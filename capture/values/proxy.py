@@ -1,4 +1,4 @@
-"""`types.MappingProxyType`: another object's mapping, to be read only."""
+"""`types.MappingProxyType`: a read-only view of another object's mapping."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ READERS = frozenset({"get", "keys", "values", "items", "copy"})
 
 
 class MappingProxyValue(Value):
-    """Everything is asked of `over`, the mapping."""
+    """A mapping proxy; all operations go to `over`, the mapping."""
 
     def __init__(self, over: Value, real: Any = None, origin: Origin | None = None) -> None:
         self.over = over
@@ -57,7 +57,7 @@ class MappingProxyValue(Value):
 
 
 def realize_proxy(t: Tracer, obj: MappingProxyType[Any, Any], origin: Origin) -> Value | None:
-    """None if the mapping is no dictionary."""
+    """Returns the value of a mapping proxy; None if the mapping is not a dictionary."""
     (mapping,) = gc.get_referents(obj)
     t.guards.add(origin, "type", MappingProxyType)
     if type(mapping) is not dict:

@@ -140,7 +140,8 @@ class ClassValue(Value):
         return t.evaluate(lambda cls, k: cls[k], [self, key], {})
 
     def _no_python_in_metaclass(self, name: str) -> None:
-        """Evaluating would run the program's code unseen."""
+        """Breaks if the metaclass has this method in Python: evaluating would run code of the program that is
+        not captured."""
         if asks_program(type(self.real), (name,)):
             raise Break("attribute", f"{self.describe()}.{name}")
 
@@ -216,7 +217,8 @@ class PyModuleValue(Value):
         return t.raise_(AttributeError, f"module '{self.describe()}' has no attribute '{name}'")
 
     def _computed(self, t: Tracer, name: str) -> Value | None:
-        """What a descriptor of the module's own class gives, as for the flags in `torch.backends`."""
+        """Returns the result of a descriptor of the module's own class, such as the flags in
+        `torch.backends`."""
         found = MISSING if type(self.real) is ModuleType else class_attribute(type(self.real), name)
         getter = class_attribute(type(found), "__get__")
         if found is MISSING or not isinstance(getter, FunctionType):
@@ -284,7 +286,7 @@ class SuperValue(Value):
 
 
 class GradModeValue(Value):
-    """An instance of `torch.inference_mode` or `autocast`, entered or not.  `make` makes another one."""
+    """An instance of `torch.inference_mode` or `autocast`, entered or not. `make` makes a new one."""
 
     CLASSES = (torch.inference_mode, torch.autocast)
 
@@ -305,7 +307,8 @@ class GradModeValue(Value):
         raise Break("unknown_call", f"{self.cls.__name__}() as a decorator")
 
     def enter(self, t: Tracer) -> Value:
-        """Really enter it, so that recorded calls see the mode; undone when the capture takes a step back or ends."""
+        """Really enters it, so that recorded calls see the mode; undone when the capture undoes a step or
+        ends."""
         mode = self.make()
         if self.cls is torch.autocast:
             t.settings.casts.enter()

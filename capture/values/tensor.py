@@ -1,6 +1,7 @@
-"""Tensors: each stands for a Fake of the recorder; whatever the program does with one is recorded.
+"""Tensors: each value stands for a Fake of the recorder; operations of the program on it are recorded.
 
-ShapeEnv that are fixed by the guards (shape, dtype, device...) are plain constants.  What needs the data (`item`, `bool`, `numpy`) breaks.
+Facts that guards fix (shape, dtype, device...) are plain constants. Operations that need the data (`item`,
+`bool`, `numpy`) break.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class TensorValue(Value):
         self.fake = fake
         self.real = real
         self.origin = origin
-        self.new_gradient: Value | None = None  # what `.grad` was set to
+        self.new_gradient: Value | None = None  # what the program set `.grad` to
 
     def type(self) -> type:
         return torch.Tensor if self.real is None else type(self.real)
@@ -123,18 +124,18 @@ class TensorValue(Value):
         raise Break("tensor_attribute", f"tensor.{name}")
 
     def _own_base(self, t: Tracer) -> Value | None:
-        """The tensor of the graph that it is a view of; None where that is not known."""
+        """Returns the tensor of the graph that this one is a view of; None if it is not known."""
         memory, view = self.fake.memory, self.fake.view_of  # type: ignore[attr-defined]
         if memory.input is not None or is_inference(self.fake) or torch.is_inference_mode_enabled():
             return None
         while view is not None:
             if view.func is torch.ops.aten.detach.default or not view.told:
-                return None  # tells no base
+                return None  # it shows no base
             view = view.parent.view_of
         return NONE if memory.root is self.fake else t.from_python(memory.root)
 
     def uncounted(self, t: Tracer) -> Value:
-        """A detached view, writes to which autograd does not count."""
+        """Returns a detached view; autograd does not count writes to it."""
         assert t.frame is not None
         site = (t.frame.code, t.frame.at.index)
         if t.session.is_avoided(*site):
@@ -150,15 +151,16 @@ class TensorValue(Value):
         return t.look(t.wrap(real_is_leaf(self.real), self.origin.child("attr", "is_leaf")))
 
     def _has_own_gradient(self, t: Tracer) -> bool:
-        """Whether anybody may look without a warning, as guards do, each time."""
+        """Whether `.grad` can be read without a warning: guards read it in each call."""
         if self.real is None:
             return is_leaf(self.fake)  # type: ignore[arg-type]
         if self.origin is not None and type(self.real) is not torch.nn.Parameter:
-            self._is_leaf(t)  # a guard, before the one that looks; parameters are leaves
+            # adds a guard before the one that reads `.grad`; parameters are leaves
+            self._is_leaf(t)
         return self.new_gradient is not None or real_is_leaf(self.real)
 
     def gradient(self, t: Tracer) -> Value:
-        """`.grad` of a leaf of autograd's."""
+        """Returns the `.grad` of a leaf tensor of autograd."""
         if self.new_gradient is not None:
             return self.new_gradient
         if self.real is None:
@@ -178,7 +180,7 @@ class TensorValue(Value):
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         if name == "data" and t.look(value) is self:
-            return  # `Module.to` where there is nothing to do
+            return  # `Module.to` without a change
         if name == "grad" and self.real is not None and self._may_be_gradient(t.look(value)):
             return self.set_gradient(t, t.look(value))
         if name == "requires_grad" and not self.fake.requires_grad and t.look(value) is TRUE:
@@ -200,7 +202,7 @@ class TensorValue(Value):
         known = self.known_truth(t)
         if known is not None:
             return known
-        if self.fake.dtype is torch.uint64:  # PyTorch reads an int64, and refuses larger ones
+        if self.fake.dtype is torch.uint64:  # PyTorch reads an int64, and refuses larger numbers
             raise Break("data_dependent_branch", "bool(tensor) of uint64")
         from frameloom.capture.speculation.branch_speculation import speculated_truth
 
@@ -210,7 +212,7 @@ class TensorValue(Value):
         return likely_truth(t, self, Break("data_dependent_branch", "bool(tensor)"))
 
     def known_truth(self, t: Tracer) -> bool | None:
-        """Its truth, where that follows from no input."""
+        """Returns its truth if that depends on no input, None otherwise."""
         known = known_value(self.fake, t.recorder)  # type: ignore[arg-type]
         return bool(known) if known is not None and known.numel() == 1 else None
 
@@ -248,7 +250,7 @@ class TensorValue(Value):
 
     def key(self, t: Tracer) -> Any:
         identity_key(t, self)
-        return self.fake  # one for all ways to the same tensor
+        return self.fake  # one key for all sources of the same tensor
 
     def rebuild(self, r: Rebuilder) -> None:
         r.load_output(self)

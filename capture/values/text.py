@@ -1,5 +1,6 @@
-"""Text that is made where it may not be needed, such as the message of a check: of tensors' data it can be handed around, but not looked at; of sizes that vary
-it settles them where it is looked at.
+"""Text that may not be needed, such as the message of a check.
+
+Text with tensor data can be passed on, but not read; reading text with dynamic sizes specializes them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class TensorTextValue(Value):
-    """`site`: the instruction that made it, where the capture breaks instead if the text is needed after all."""
+    """Text that shows a tensor. `site`: the instruction that made it, where the capture breaks if the text is
+    needed."""
 
     def __init__(self, site: tuple[CodeType, int]) -> None:
         self.site = site
@@ -38,7 +40,7 @@ class TensorTextValue(Value):
 
 
 class SizeTextValue(SymbolicNumber):
-    """`fn(*pieces)`, a string, of sizes and numbers that vary."""
+    """`fn(*pieces)`, a string with dynamic sizes and numbers."""
 
     def __init__(self, t: Tracer, fn: Callable[..., str], pieces: Sequence[Value]) -> None:
         super().__init__(t, 0, None, fn)
@@ -84,7 +86,7 @@ def joined(*pieces: str) -> str:
 
 
 def shows_sizes(t: Tracer, value: Value) -> bool:
-    """Whether it is a size or number that varies, text with one, or a tuple of constants with one."""
+    """Whether it is a dynamic size or number, text with one, or a tuple of constants with one."""
     value = t.look(value)
     if isinstance(value, TupleValue) and value.cls in (tuple, torch.Size):
         items = [t.look(item) for item in value.items]

@@ -1,4 +1,4 @@
-"""Numbers that stand for something of this run only: the identity of an object, of a thread."""
+"""Numbers that are valid only in this process: the identity of an object or of a thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class TokenValue(Value):
-    """What `make(*of)` gives: it can be compared with its like, kept in sets and dictionaries, and made again by new code."""
+    """The result of `make(*of)`: it can be compared with other such numbers, stored in sets and dictionaries,
+    and rebuilt by new code."""
 
     def __init__(self, make: Callable[..., int], of: list[Value]) -> None:
         self.make = make
@@ -40,7 +41,7 @@ class TokenValue(Value):
 
 
 class TokenKey:
-    """Equal where the objects are the same one."""
+    """A key of a token; two are equal if the objects are the same."""
 
     def __init__(self, t: Tracer, token: TokenValue) -> None:
         self.t = t
@@ -57,7 +58,7 @@ class TokenKey:
 
 
 def tell_apart(t: Tracer, key: Any, keys: Iterable[Any]) -> None:
-    """Break where a number of this run and a plain number would have to be compared to look `key` up among the others."""
+    """Breaks if looking up `key` among the others needs a comparison of such a number with a plain number."""
     if t.has_token_keys and isinstance(key, TokenKey | tuple | int):
         for other in keys:
             if _may_meet(key, other):

@@ -1,4 +1,4 @@
-"""Iterators that the program's own classes are."""
+"""Iterators of the program's own classes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Keys of dictionaries and sets whose class has a `__hash__` written in Python.
 
-While capturing, `UserKey` stands for such a key.  How often the key's own `__hash__` and `__eq__` are asked is another number while capturing, and new
-code that makes the dictionary again asks them once more.  So both must do nothing but compute from attributes that are constants; any other key is
-left to plain Python.  Where the attributes have changed since, the dictionary is made by plain Python, too.
+During the capture, `UserKey` stands for such a key. The capture calls the key's own `__hash__` and
+`__eq__` a different number of times than plain Python, and new code that rebuilds the dictionary calls
+them once more. So both may only compute from attributes that are constants; plain Python handles any other
+key. If the attributes have changed since then, plain Python makes the dictionary, too.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ if TYPE_CHECKING:
 
 
 class UserKey:
-    """Stands for an object whose class has a `__hash__` in Python: equal where the program says so."""
+    """Stands for an object whose class has a `__hash__` in Python; two are equal if the program's `__eq__`
+    says so."""
 
     def __init__(self, t: Tracer, value: ObjectValue) -> None:
         self.t = t
         self.stands_for = value
         self.site: tuple[CodeType, int] = (t.frame.code, t.frame.at.index)
         self.facts = _facts(value)
-        self.found: UserKey | None = None  # the key of a table that this one is equal to
+        self.found: UserKey | None = None  # the equal key in a table
         if self.facts is None or t.session.is_avoided(*self.site):
             raise Break("dictionary_key", f"hash({value.describe()})")
         hashed = value.call_special(t, "__hash__")
@@ -41,8 +43,8 @@ class UserKey:
         return hash(self.hashed)
 
     def __eq__(self, other: object) -> bool:
-        """Asked for keys of equal hash.  Two that are not equal never come into one table, so that copying a table compares nothing, and a
-        key is compared once for each thing that the program does with it."""
+        """Compares keys of equal hash. Unequal ones break, so they are never in one table. Therefore copying
+        a table compares nothing, and each operation of the program compares a key once."""
         if isinstance(other, UserKey):
             if other.stands_for is self.stands_for or other.found is self or self.found is other:
                 return True
@@ -52,13 +54,13 @@ class UserKey:
         raise Break("dictionary_key", f"{self.stands_for.describe()} beside a key of equal hash")
 
     def check_rebuild(self) -> None:
-        """Raises Avoid where the hash may be another one by now."""
+        """Raises Avoid if the hash may have changed."""
         if _facts(self.stands_for) != self.facts:
             raise Avoid(self.site)
 
 
 def check_keys(keys: Iterable[Any]) -> None:
-    """The check of all keys, also of those that are parts of others."""
+    """Checks all keys, also those that are parts of others."""
     for key in keys:
         if isinstance(key, UserKey):
             key.check_rebuild()
@@ -67,7 +69,7 @@ def check_keys(keys: Iterable[Any]) -> None:
 
 
 def _facts(value: ObjectValue) -> dict[str, tuple[type, Any]] | None:
-    """What hash and comparison compute from, None if they may see or do more."""
+    """Returns the attributes that hash and comparison read; None if they may read or do more."""
     methods = [class_attribute(value.cls, name) for name in ("__hash__", "__eq__")]
     if methods[1] is object.__eq__:
         del methods[1]
@@ -86,7 +88,7 @@ def _facts(value: ObjectValue) -> dict[str, tuple[type, Any]] | None:
             return None
         found = _attribute(value, name)
         if found is MISSING:
-            methods_called = True  # of what an attribute holds
+            methods_called = True  # of an attribute's value
         elif type(found) is list and value.real is None and _is_literal(tuple(found)):
             facts[name] = list, tuple(found)
         elif _is_literal(found):
@@ -103,10 +105,10 @@ def _attribute_names(method: FunctionType) -> set[str]:
 
 
 def _attribute(value: ObjectValue, name: str) -> Any:
-    """The constant that an attribute is, None if there is none, `value` if it is no constant."""
+    """Returns the constant in an attribute: MISSING if there is none, `value` if it is not a constant."""
     if name in value.attributes:
         try:
-            # one that is written back after the dictionary is made again does not count
+            # an attribute that is written back after the dictionary is rebuilt does not count
             return value if value.origin is not None else value.attributes[name].constant()
         except NotConstant:
             return value

@@ -1,4 +1,4 @@
-"""`weakref.ref` objects: what they refer to can go away while the program runs."""
+"""`weakref.ref` objects: their objects can be freed while the program runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class WeakRefValue(Value):
         return True
 
     def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        """What it refers to when the call begins, if that is held until now."""
+        """Returns the object that it refers to when the call begins, if that is still held."""
         if args or kwargs:
             raise Break("unknown_call", "a weak reference with arguments")
         obj = self.real()
@@ -36,8 +36,9 @@ class WeakRefValue(Value):
         return t.look(t.wrap(obj, self.origin.child("referent")))
 
     def _is_held(self, t: Tracer, obj: object) -> bool:
-        """What can be reached when the call begins lives on unless the program changes something there.  The caller holds the arguments of the
-        captured function; those of a resume function are held by variables alone, which may be deleted."""
+        """Whether the object is still held. What can be reached when the call begins stays alive unless the
+        program changes something there. The caller holds the arguments of the captured function; those of
+        a resume function are held only by variables, which may be deleted."""
         if any(value.origin is not None for value in t.changed.values()):
             return False
         if not t.resumed:

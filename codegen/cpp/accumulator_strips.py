@@ -1,7 +1,9 @@
-"""Reductions of neighbours in C++, row by row: the accumulators of a strip of lane positions are an array in the cache.
+"""Reductions of neighbouring columns in C++, row by row: a strip of lane positions has its accumulators in an
+array that stays in the cache.
 
-As registers, few neighbours fit at once, and each row of a large matrix would be visited for a few cache lines, again for
-the next ones, and so on: its page is looked up anew each time.  A strip reads long runs of each row once.
+As registers, only few neighbours fit at once. Each row of a large matrix would be visited for a few cache
+lines, then again for the next ones, and each visit would look up the row's page again. A strip reads long
+runs of each row once.
 """
 
 from __future__ import annotations
@@ -16,13 +18,13 @@ from frameloom.ir.node import Axis
 from frameloom.ir.ops import Op
 from frameloom.ir.symbolic.expr import Size
 
-ROWS = 4  # folded into an accumulator between its load and its store
-TERM = 256  # longest plain float sum; longer ones are sums of sums
+ROWS = 4  # rows that are added to an accumulator between its load and its store
+TERM = 256  # rows of the longest plain float sum; longer ones are sums of partial sums
 
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """Lane positions of `p` from `start` to `end`, names of C++ variables."""
+    """Lane positions of `p` from `start` to `end`, which are names of C++ variables."""
 
     p: Pass
     start: str
@@ -30,7 +32,7 @@ class Strip:
 
 
 class Strips(LaneLoops):
-    """Adds passes whose inner passes are reductions by strips."""
+    """Adds loop nests whose inner loop nests are reductions by strips."""
 
     def strips(self, p: Pass, start: str, end: str | None) -> None:
         at = self.fresh("strip")
@@ -54,7 +56,7 @@ class Strips(LaneLoops):
     # --- arrays of accumulators
 
     def _array(self, strip: Strip, fold: Fold) -> str:
-        """An array of accumulators that hold nothing yet."""
+        """Declares an array of accumulators, sets them to the neutral element, and returns its name."""
         p, name = strip.p, self.fresh("sums")
         v = self.type_of(fold.value.dtype, p.lanes)
         self.line(f"{v} {name}[{p.strip // p.lanes}];")
@@ -64,13 +66,13 @@ class Strips(LaneLoops):
         return name
 
     def _places(self, strip: Strip, array: str) -> tuple[str, ...]:
-        """The elements of the present lanes."""
+        """Returns the array elements for the current lanes."""
         lanes = self.lanes
         first = f"({lanes.variable} - {strip.start}) / {lanes.width}"
         return tuple(f"{array}[{first} + {u}]" for u in range(lanes.unroll))
 
     def _bind_done(self, strip: Strip, p: Pass, arrays: dict[Fold, str]) -> None:
-        """Gives finished reductions that `p` uses their values for the present lanes."""
+        """Gives finished reductions that `p` uses their values for the current lanes."""
         used = {
             n for n in nodes([i for i in p.body if not isinstance(i, Pass)]) if n.op is Op.REDUCE
         }
@@ -90,7 +92,8 @@ class Strips(LaneLoops):
         done: dict[Fold, str],
         terms: bool = False,
     ) -> None:
-        """Loops over `axes` of `inner`, folding into `arrays`; `terms`: those of long sums are terms already."""
+        """Loops over `axes` of `inner` and accumulates into `arrays`. `terms`: for long sums, the arrays
+        already are those of partial sums."""
         cut = None if terms else self.cut(inner, axes, TERM)
         if cut is None:
             self._axis(strip, inner, axes, "0", axes[0].extent, arrays, done, terms)
@@ -145,7 +148,7 @@ class Strips(LaneLoops):
         arrays: dict[Fold, str],
         done: dict[Fold, str],
     ) -> None:
-        """Folds these positions of the innermost axis in, for all lanes of the strip."""
+        """Accumulates these positions of the innermost axis, for all lanes of the strip."""
 
         def body(p: Pass) -> None:
             self._bind_done(strip, inner, done)

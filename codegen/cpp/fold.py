@@ -1,7 +1,7 @@
-"""Reductions in C++: accumulators, their combination across copies, lanes, terms and chunks.
+"""Reductions in C++: accumulators, and how they are combined across copies, lanes, partial sums and chunks.
 
-An accumulator has one copy per unrolled vector.  Inside a lane loop over a reduced axis it is a vector whose lanes are
-combined behind the loop; inside a lane loop over another axis its lanes are different results.
+An accumulator has one copy per unrolled vector. Inside a lane loop over a reduced axis it is a vector whose
+lanes are combined after the loop. Inside a lane loop over another axis its lanes are different results.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from frameloom.ir.index import linear
 from frameloom.ir.node import axis
 from frameloom.ir.symbolic.expr import Size
 
-MANY = 1 << 40  # steps of a sum whose length varies
-FEW = 8  # elements that are added in their order, as eager does; that takes no longer than exchanging lanes
+MANY = 1 << 40  # assumed steps of a sum of dynamic length
+FEW = 8  # elements that are added in their order, as in eager mode; this is as fast as exchanging lanes
 ARG_KINDS = ("argmax", "argmin")
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """C++ names of the copies; `places` are those of the positions (argmax, argmin), of dtype `place`."""
+    """C++ names of the copies. For argmax and argmin, `places` are the names of the positions, of dtype
+    `place`."""
 
     fold: Fold
     names: tuple[str, ...]
     places: tuple[str, ...]
     place: DType
     width: int
-    across: bool  # lanes are parts of one result
-    ordered: bool = False  # positions only grow
+    across: bool  # whether the lanes are parts of one result
+    ordered: bool = False  # whether positions only increase
 
     @property
     def dtype(self) -> DType:
@@ -46,7 +47,7 @@ class Accumulator:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """Arrays of one result per chunk."""
+    """Arrays with one result per chunk."""
 
     accumulator: Accumulator
     names: str
@@ -54,7 +55,7 @@ class Partial:
 
 
 class Folds(Rows):
-    """Accumulators of the passes that are open."""
+    """The accumulators of the open loop nests."""
 
     def __init__(self, prelude) -> None:
         super().__init__(prelude)
@@ -102,14 +103,14 @@ class Folds(Rows):
         return f"splat<{self.type_of(dtype, width)}>({ELEMENTS[dtype]}({text}))"
 
     def start_folds(self, p: Pass) -> None:
-        """Declares what the pass accumulates, in the present scope."""
+        """Declares the accumulators of the loop nest, in the current scope."""
         for fold in p.folds:
             self._open.setdefault(fold, []).append(self._declare(fold, p))
         for fold in _borrowed(p):
             self._open[fold].append(self._declare(fold, p))
 
     def finish_folds(self, p: Pass) -> None:
-        """Gives the reductions of the pass their values, in the present scope."""
+        """Gives the reductions of the loop nest their values, in the current scope."""
         if p.scan:
             for fold in p.folds:
                 self._open[fold].pop()
@@ -129,7 +130,7 @@ class Folds(Rows):
             self.bind(fold.node, Value(texts, fold.node.dtype, done.width > 1))
 
     def _combined(self, a: Accumulator) -> Accumulator:
-        """One result: copies and lanes of `a` folded together, unless the lanes are results themselves."""
+        """Combines the copies and lanes of `a` to one result, unless the lanes are results themselves."""
         if not a.across:
             return a
         for u in range(1, len(a.names)):
@@ -160,7 +161,7 @@ class Folds(Rows):
             self._combine(into, u, name, other.places[u] if other.places else "", into.width)
 
     def _combine(self, a: Accumulator, u: int, x: str, at: str, width: int) -> None:
-        """Copy u of `a` = its fold with x (found at position `at`)."""
+        """Writes: copy u of `a` = its combination with x (at position `at`)."""
         kind = a.fold.node.arg.kind
         name = a.names[u]
         if kind in ARG_KINDS:
@@ -179,7 +180,8 @@ class Folds(Rows):
     def _combine_place(
         self, a: Accumulator, u: int, x: str, at: str, width: int, later: bool
     ) -> None:
-        """`later`: positions only grow, so that an equal value never replaces the one that is there."""
+        """Writes argmax or argmin of copy u and x. `later`: positions only increase, so an equal value never
+        replaces the current one."""
         b, b_at = a.names[u], a.places[u]
         sign = ">" if a.fold.node.arg.kind == "argmax" else "<"
         better = f"({x} {sign} {b}) | (({x} != {x}) & ({b} == {b}))"
@@ -200,7 +202,7 @@ class Folds(Rows):
         self.line(f"{b_at} = {wide} ? {at} : {b_at};")
 
     def accumulate(self, fold: Fold) -> None:
-        """Folds the present value in."""
+        """Accumulates the current value."""
         self.accumulate_into(self._open[fold][-1])
 
     def accumulate_into(self, a: Accumulator) -> None:
@@ -225,7 +227,7 @@ class Folds(Rows):
                 self._combine(a, u, text, "", a.width)
 
     def scan(self, fold: Fold) -> None:
-        """Folds the present value in; what has come together so far is the value of the reduction, here."""
+        """Accumulates the current value and binds the reduction to its running value here."""
         a = self._open[fold][-1]
         if not a.across:
             self.accumulate_into(a)
@@ -239,7 +241,7 @@ class Folds(Rows):
         self.bind(fold.node, Value((name,), fold.node.dtype, True))
 
     def _only_first(self, text: str, count: int | str, a: Accumulator) -> str:
-        """Lanes from `count` on replaced by what changes nothing."""
+        """Returns `text` with the lanes from `count` on replaced by the neutral element."""
         bits = self.prelude.isa.bytes * 8 // a.width if a.dtype is DType.BOOL else a.dtype.bits
         mask = self.prelude.vector(f"i{bits}", a.width)
         if isinstance(count, str):
@@ -253,10 +255,11 @@ class Folds(Rows):
         )
         return name
 
-    # --- sums of sums
+    # --- sums of partial sums
 
     def cut(self, p: Pass, axes, longest: int) -> int | None:
-        """Positions of axes[0] in one term of the pass's float sums, or None to go on without."""
+        """Returns the positions of axes[0] in one partial sum of the float sums of `p`; None if they need no
+        partial sums."""
         if self._in_terms or p.scan or not self.long_folds(p):
             return None
 
@@ -295,7 +298,7 @@ class Folds(Rows):
     # --- chunks
 
     def declare_partial(self, p: Pass, chunks: int | str) -> list[Partial]:
-        """Arrays for the results of the chunks of a parallel pass."""
+        """Declares arrays for the results of the chunks of a parallel loop nest."""
         found = []
         for fold in p.folds:
             inside = self.is_vector(fold.value) and p.vector is None
@@ -327,7 +330,7 @@ class Folds(Rows):
                 self.line(f"{to.format(c=chunk)} = {wide};")
 
     def combine_partial(self, p: Pass, partial: list[Partial], chunks: int | str) -> None:
-        """Folds the chunks' results in order and gives the reductions their values."""
+        """Combines the chunks' results in order and gives the reductions their values."""
         for part in partial:
             a = part.accumulator
             fold = a.fold
@@ -348,7 +351,8 @@ class Folds(Rows):
 
 
 def _borrowed(p: Pass) -> list[Fold]:
-    """Folds of passes outside that a lane loop adds to, in loops inside as well: it needs vectors of its own."""
+    """Returns folds of enclosing loop nests that a lane loop accumulates into, also in inner loops. The lane
+    loop needs vector accumulators of its own for them."""
     if p.vector is None:
         return []
     own = {f for inner in passes([p]) for f in inner.folds}
@@ -357,7 +361,7 @@ def _borrowed(p: Pass) -> list[Fold]:
 
 
 def _plain_kind(kind: str, dtype: DType) -> str:
-    """Folds of BOOL are all "any" or "all"."""
+    """Returns "any" or "all" for every reduction of BOOL, else `kind`."""
     if dtype is DType.BOOL:
         return "any" if kind in ("any", "max", "sum") else "all"
     return kind

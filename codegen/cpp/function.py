@@ -1,6 +1,6 @@
-"""Loop tree -> the text of one C++ function.
+"""Turns a loop tree into the text of one C++ function.
 
-Accumulators of a pass are declared before it and combined after it.
+Accumulators of a loop nest are declared before it and combined after it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from frameloom.ir.symbolic.expr import Size
 def write(
     kernel: Kernel, tree: Tree, symbol: str, prelude: Prelude
 ) -> tuple[str, tuple[Size, ...]]:
-    """The function `symbol(void *const *buffers, const long *sizes)`, and those sizes."""
+    """Returns the text of the function `symbol(void *const *buffers, const long *sizes)`, and those sizes."""
     writer = Loops(prelude)
     for i, buffer in enumerate(tree.buffers):
         name = f"p{i}"
@@ -38,7 +38,8 @@ def write(
     if memory:
         writer.line(f"__builtin_free({memory});")
     notes = "".join(f"// {line}\n" for text in kernel.origin for line in text.splitlines())
-    # Volatile: pairs that are read as one wait until both, which the caller has just written, are in the cache.
+    # Volatile: otherwise the compiler may read two entries with one load. Such a load waits until both
+    # entries, which the caller has just written, are in the cache.
     head = (
         f'extern "C" int {symbol}(void *const volatile *buffers, const volatile long *sizes) {{\n'
     )
@@ -48,12 +49,13 @@ def write(
 
 
 class Loops(Threads, Squares):
-    """Writes blocks and passes."""
+    """Writes blocks and loop nests."""
 
     def block(self, body: list[Pass | Assign | Accumulate], scan: bool = False) -> None:
         stores = [i for i in body if isinstance(i, Assign)]
         written = {i.buffer for i in stores if not is_scratch(i.buffer)}
-        # What several read and one overwrites (elementwise.py) is read first.
+        # If several items read a buffer that one of them overwrites (elementwise.py), all values are computed
+        # first.
         if any(n.arg in written and n.arg != i.buffer for i in stores for n in loads([i.value])):
             for item in stores:
                 self.value(item.value)
@@ -81,7 +83,7 @@ class Loops(Threads, Squares):
         self.finish_folds(p)
 
     def scratch(self, buffers: Sequence[Buffer]) -> str | None:
-        """One block of memory for all; its name."""
+        """Allocates one block of memory for all buffers and returns its name."""
         if not buffers:
             return None
         memory, total = self.fresh("memory"), 0
@@ -100,11 +102,11 @@ class Loops(Threads, Squares):
     # --- loops
 
     def _loops(self, p: Pass, axes: tuple[Axis, ...], start: str, end: str | None) -> None:
-        """Loops over `axes`; `start` and `end` bound the lane axis."""
+        """Writes the loops over `axes`; `start` and `end` bound the lane axis."""
         if not axes:
             self._body(p)
             return
-        # A long sum is cut at the axis where about TERM steps are inside.
+        # A long sum is cut at the axis that has about TERM steps inside.
         cut = self.cut(p, axes, TERM)
         a, inner = axes[0], axes[1:]
         lanes = a == p.vector

@@ -1,5 +1,5 @@
-"""Loops over lanes in C++, in up to three parts: `unroll` vectors at once, single vectors, and the rest of a row as a part of a
-vector whose size is known."""
+"""Loops over lanes in C++, in up to three parts: `unroll` vectors at once, single vectors, and the rest of a
+row as a partial vector."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LaneLoops(Folds):
         raise NotImplementedError
 
     def end_of_step(self, start: str, step: int, last: int | str) -> str:
-        """The name of where a step from `start` on ends, which is `last` at the latest."""
+        """Declares where a step from `start` ends, at most `last`, and returns the name."""
         end = self.fresh("to")
         self.line(f"const i64 {end} = {start} + {step} < {last} ? {start} + {step} : {last};")
         return end
@@ -32,7 +32,8 @@ class LaneLoops(Folds):
         body: Callable[[Pass], None],
         unroll: int | None = None,
     ) -> None:
-        """Runs `body` for the lane positions from `start` to `end`; `unroll`: another than the pass's."""
+        """Runs `body` for the lane positions from `start` to `end`. `unroll` replaces that of the loop
+        nest."""
         a, width, unroll = p.vector, p.lanes, unroll or p.unroll
         v = self.fresh("j")
         last = end or str(a.extent)

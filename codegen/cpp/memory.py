@@ -1,4 +1,5 @@
-"""Loads and stores in C++, by how the address moves along the lanes: contiguous, broadcast, strided, or anything."""
+"""Loads and stores in C++, by how the address changes along the lanes: contiguous, broadcast, strided, or
+arbitrary."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ from frameloom.ir.program import Buffer
 
 
 class Memory(Values):
-    """Adds memory to values."""
+    """Adds memory accesses to values."""
 
     def load_texts(self, n: Node) -> list[str]:
-        """A LOAD in a lane loop: one expression per unrolled copy."""
+        """Returns the expressions of a LOAD in a lane loop, one per unrolled copy."""
         offset = n.srcs[0]
         mask = self.value(n.srcs[1]) if len(n.srcs) == 2 else None
         v = self.prelude.vector(_element(n), self.lanes.width)
@@ -78,7 +79,7 @@ class Memory(Values):
         return f"gather<{self.lanes.count}>({pointer}, {offsets}, {v}{{}})"
 
     def place(self, pointer: str, rest: Node, factor: int, u: int) -> str:
-        """The address of the first lane of copy u: pointer + rest + factor * lane."""
+        """Returns the address of the first lane of copy u: pointer + rest + factor * lane."""
         lanes = self.lanes
         parts = [pointer]
         if not (rest.op is Op.CONST and rest.arg == 0):
@@ -90,7 +91,7 @@ class Memory(Values):
         return " + ".join(parts)
 
     def store(self, buffer: Buffer, offset: Node, node: Node) -> None:
-        """buffer[offset] = node, in the present scope."""
+        """Writes buffer[offset] = node, in the current scope."""
         pointer = self.pointers[buffer]
         lanes = self.lanes
         if not self.is_vector(offset):

@@ -1,4 +1,4 @@
-"""Kernels -> C++ source files.  The front of the CPU code generator.
+"""Turns kernels into C++ source files. The entry point of the CPU code generator.
 
 files = generate(kernels)            # SourceFile(text, entries)
 libraries = Builder().load(files)    # runtime/build/cpp_compiler.py; then look up each entry's symbol
@@ -29,19 +29,20 @@ KERNELS_PER_FILE = 8  # a file costs as much compile time as three kernels
 
 @dataclass(frozen=True, slots=True)
 class KernelEntry:
-    """`symbol` is `int (void *const *buffers, const long *sizes)`, not 0 where it gets no memory; `buffers` in the order of its first argument."""
+    """One kernel of a file. `symbol` is `int (void *const *buffers, const long *sizes)`; it returns 0, or
+    another number if it cannot allocate memory. `buffers` are in the order of its first argument."""
 
     name: str
     symbol: str
     buffers: tuple[Buffer, ...]
     bytes_moved: int
-    code: str  # the function's text; the file has what it uses
-    sizes: tuple[Size, ...] = ()  # of its second argument
+    code: str  # the function's text; the file has the helpers that it uses
+    sizes: tuple[Size, ...] = ()  # in the order of its second argument
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A C++ file; `flags` are the instruction set's."""
+    """A C++ file; `flags` are those of the instruction set."""
 
     text: str
     entries: tuple[KernelEntry, ...]
@@ -49,7 +50,8 @@ class SourceFile:
 
 
 def generate(kernels: Sequence[Kernel], isa: Isa | None = None, files: int = 2) -> list[SourceFile]:
-    """Sources for `kernels`; `files` at least if there are enough kernels (they compile in parallel).
+    """Returns sources for `kernels`, at least `files` if there are enough kernels (files compile in
+    parallel).
 
     Kernels that differ only in their buffers (the layers of a model) are one function with several entries.
     """
@@ -86,7 +88,8 @@ def _file(groups: Sequence[list[tuple[Kernel, tuple[Buffer, ...]]]], isa: Isa) -
 
 
 def structure(kernel: Kernel) -> tuple[Hashable, tuple[Buffer, ...]]:
-    """A key that is equal for kernels with the same code, and the kernel's buffers in an order that corresponds."""
+    """Returns a key that is equal for kernels with the same code, and the kernel's buffers in a corresponding
+    order."""
     numbers: dict[Node, int] = {}
     buffers: dict[Buffer, int] = {}
     parts: list[Hashable] = []
@@ -107,7 +110,7 @@ def structure(kernel: Kernel) -> tuple[Hashable, tuple[Buffer, ...]]:
 
 
 def _symbol(name: str, taken: set[str]) -> str:
-    # Not the number of the kernel: the same code in another program is to be the same text.
+    # Without the kernel's number: the same code in another program must be the same text.
     stem = symbol = "k_" + re.sub(r"\W", "_", re.sub(r"_\d+$", "", name))
     n = 1
     while symbol in taken:

@@ -1,6 +1,7 @@
-"""The C++ expression of one operation, on scalars (width 1) and on vectors.
+"""Writes the C++ expression of one operation, on scalars (width 1) and on vectors.
 
-Types: BOOL is `b8` as a scalar and an integer mask (all bits or none) as a vector; F16 and BF16 are their 16 bits.
+Types: BOOL is `b8` as a scalar and an integer mask (all bits or none) as a vector. F16 and BF16 are their 16
+bits.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ I32 = (-(1 << 31), (1 << 31) - 1)
 
 
 class Ops:
-    """Expressions; the helper functions they call go into `prelude`."""
+    """Expressions; the helper functions that they call go into `prelude`."""
 
     def __init__(self, prelude: Prelude) -> None:
         self.prelude = prelude
@@ -48,7 +49,7 @@ class Ops:
         if op in (Op.MAX, Op.MIN) and n.srcs[1].op is Op.CONST:
             args = args[
                 ::-1
-            ]  # of equal zeros the second is taken, as eager does; and no NaN is looked for in a constant
+            ]  # equal zeros give the second, as in eager mode; and a constant needs no NaN check
         if op is Op.BITCAST:
             return f"as<{p.vector(to, width)}>({args[0]})"
         if op is Op.WHERE:
@@ -92,7 +93,8 @@ class Ops:
         return n.op.value
 
     def divide_text(self, n: Node, dtype: DType) -> Callable[[str], str] | None:
-        """Division of a position by a constant, which the compiler turns into a multiplication."""
+        """Returns the text of a position divided by a constant, which the compiler turns into a
+        multiplication; or None."""
         if (
             n.op not in (Op.FLOORDIV, Op.MOD)
             or n.srcs[1].op is not Op.CONST
@@ -129,7 +131,7 @@ class Ops:
         sign = INFIX[op]
         if width == 1:
             if op in WRAPPING and of.is_int:
-                # Signed overflow wraps (the compiler is told so); small types come back from int.
+                # Signed overflow wraps (a compiler flag says so). Small types are converted back from int.
                 return f"({ELEMENTS[of]})({a} {sign} {b})"
             if of is DType.BOOL and op in (Op.AND, Op.OR, Op.XOR):
                 return f"({a} {sign} {b})"
@@ -140,13 +142,13 @@ class Ops:
             )
         if op in COMPARES:
             if of is DType.BOOL:
-                # True is -1 in a mask: the order is the other way round.
+                # True is -1 in a mask, so the order is reversed.
                 return f"({b} {sign} {a})"
             return self._mask(f"{a} {sign} {b}", of, width)
         return f"{a} {sign} {b}"
 
     def _mask(self, text: str, of: DType, width: int) -> str:
-        """A comparison of `of` lanes as BOOL."""
+        """Returns a comparison of lanes of type `of` as BOOL."""
         if width == 1:
             return f"({text})"
         if of.bits * width == self.prelude.isa.bytes * 8:
@@ -161,7 +163,7 @@ class Ops:
         return f"{condition} ? {a} : {b}"
 
     def converted(self, text: str, vector: str) -> str:
-        """`text` with every lane converted to the element of another vector type."""
+        """Returns `text` with every lane converted to the element of another vector type."""
         self.prelude.function("convert", "", 0)
         return f"convert<{vector}>({text})"
 
@@ -205,7 +207,7 @@ class Ops:
 
 
 def in_unit(n: Node) -> bool:
-    """Known to be in [-1, 1] or NaN."""
+    """Whether the value is known to be in [-1, 1] or NaN."""
     if n.op in (Op.NEG, Op.ABS):
         return in_unit(n.srcs[0])
     return n.op in UNIT
@@ -216,7 +218,7 @@ def one(dtype: DType) -> str:
 
 
 def constant(value: bool | int | float, dtype: DType) -> str:
-    """A C++ literal; of a size, its name."""
+    """Returns a C++ literal; for a size, its name."""
     if isinstance(value, Size):
         if dtype is DType.I64:
             return str(value)
@@ -228,7 +230,7 @@ def constant(value: bool | int | float, dtype: DType) -> str:
     if dtype.is_int:
         if value == -(1 << 63):
             return "(-9223372036854775807l - 1)"
-        # Of its own type: which function of several is called hangs on that.
+        # The literal has the exact type, because it decides which overload of a function is called.
         if dtype is DType.I64:
             return f"({value}l)" if value < 0 else f"{value}l"
         if dtype is DType.I32:
@@ -257,7 +259,7 @@ def is_negative(value: float) -> bool:
 
 
 def half_bits(value: float, dtype: DType) -> int:
-    """The 16 bits of a constant."""
+    """Returns the 16 bits of a constant."""
     import torch
 
     kind = torch.bfloat16 if dtype is DType.BF16 else torch.float16

@@ -1,4 +1,5 @@
-"""The top of a generated C++ file: typedefs and the sections of vector_base.h and vector_math.h that its kernels use.
+"""The top of a generated C++ file: typedefs, and the sections of vector_base.h and vector_math.h that its
+kernels use.
 
 p = Prelude(isa); p.vector(DType.F32, 16) -> "f32x16"; p.function("exp", DType.F32, 16) -> "fl_exp"; p.text()
 """
@@ -32,7 +33,7 @@ _BYTES = {
 
 @functools.cache
 def sections() -> dict[str, tuple[str, tuple[str, ...]]]:
-    """name or "name type" -> (text, names of what it needs)"""
+    """Returns a table: name or "name type" -> (text, names of the sections that it needs)."""
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
     for file in ("vector_base.h", "vector_math.h"):
         text = (Path(__file__).parent / file).read_text()
@@ -52,7 +53,7 @@ UNTYPED = frozenset(
 
 
 class Prelude:
-    """Collects what one source file uses; each thing once, what it needs before it."""
+    """Collects what one source file uses: each item once, its dependencies before it."""
 
     def __init__(self, isa: Isa) -> None:
         self.isa = isa
@@ -60,7 +61,7 @@ class Prelude:
         self._sections: dict[tuple[str, str, int], str] = {}
 
     def vector(self, element: str | DType, lanes: int) -> str:
-        """Name of a vector type; the element type itself for one lane."""
+        """Returns the name of a vector type; the element type itself for one lane."""
         if isinstance(element, DType):
             element = ELEMENTS[element]
         if lanes == 1:
@@ -70,11 +71,12 @@ class Prelude:
         return name
 
     def mask(self, lanes: int) -> str:
-        """The type of BOOL in loops of so many lanes: all bits set or none."""
+        """Returns the type of BOOL in loops with this number of lanes: an integer with all bits set or
+        none."""
         return self.vector(f"i{self.isa.bytes * 8 // lanes}", lanes)
 
     def function(self, name: str, element: str | DType, lanes: int) -> str:
-        """Name of a helper, whose text is now part of the prelude."""
+        """Adds a helper function and its dependencies to the prelude and returns its name."""
         if isinstance(element, DType):
             element = ELEMENTS[element]
         key = (name, "", 0) if name in UNTYPED else (name, element, lanes)
@@ -137,7 +139,7 @@ _ACROSS = {
 
 
 def across(kind: str, lanes: int) -> tuple[str, tuple[str, ...]]:
-    """The fold of a vector's lanes, in log2(lanes) exchanges."""
+    """Returns the text that combines a vector's lanes, in log2(lanes) exchanges, and its dependencies."""
     if kind in ("argmax", "argmin"):
         sign = ">" if kind == "argmax" else "<"
         return (
@@ -160,14 +162,16 @@ def across(kind: str, lanes: int) -> tuple[str, tuple[str, ...]]:
 
 
 def first(kind: str, count: int) -> str:
-    """The fold of a vector's first lanes, one after the other."""
+    """Returns the text that combines a vector's first lanes, one after the other."""
     sign = {"sum": "+", "prod": "*"}[kind]
     text = f" {sign} ".join(f"v[{lane}]" for lane in range(count))
     return f"FN E fl_first_{count}_{kind}(V v) {{\n  return {text};\n}}\n"
 
 
 def so_far(kind: str, lanes: int) -> tuple[str, tuple[str, ...]]:
-    """Each lane folded with those before it and with `before`, which becomes what all have come to; `nothing` changes nothing."""
+    """Returns the text that combines each lane with the lanes before it and with `before`, and its
+    dependencies. `before` then becomes the combination of all lanes in all places. `nothing` is the neutral
+    element."""
     lines, step = [], 1
     while step < lanes:
         order = ", ".join(str(k - step if k >= step else lanes + k) for k in range(lanes))
@@ -184,8 +188,8 @@ def so_far(kind: str, lanes: int) -> tuple[str, tuple[str, ...]]:
 
 
 def transpose(lanes: int) -> str:
-    """Reads `columns` contiguous elements at each of `rows` places and exchanges rows and columns: halves, then quarters,
-    then single elements."""
+    """Returns the text of a function that reads `columns` contiguous elements at each of `rows` places and
+    exchanges rows and columns: halves, then quarters, then single elements."""
     lines = []
     half = lanes // 2
     while half:
@@ -213,7 +217,8 @@ _SLEEF_BINARY = frozenset({"pow", "atan2"})
 
 
 def sleef(name: str, element: str, lanes: int) -> tuple[str, tuple[str, ...]]:
-    """A call of PyTorch's Sleef, or of the C library per lane where that lacks the function."""
+    """Returns the text of a call of PyTorch's Sleef, or of the C library per lane if Sleef lacks the
+    function."""
     stem = name.removesuffix("_sleef")
     letter, suffix = ("f", "f") if element == "f32" else ("d", "")
     symbol = f"Sleef_{stem}{letter}{lanes}_u{_SLEEF_ERROR.get(stem, '10')}"

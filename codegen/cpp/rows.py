@@ -16,7 +16,7 @@ class Rows(Memory):
     """Adds row buffers to memory."""
 
     def declare_row(self, row: Row, p: Pass) -> None:
-        """The buffer, in the present scope: vectors inside a lane loop around it, else elements."""
+        """Declares the buffer in the current scope: vectors inside a lane loop around it, else elements."""
         name = self.fresh("row")
         if self.is_vector(row.node):
             count = size(row.axes) * self.lanes.unroll
@@ -27,7 +27,7 @@ class Rows(Memory):
         self.scopes[-1].names[row] = Value((name,), row.node.dtype)
 
     def _row_places(self, row: Row) -> tuple[list[str], str]:
-        """(an expression per unrolled copy, the vector type or "" for elements one by one)"""
+        """Returns (an expression per unrolled copy, the vector type or "" for single elements)."""
         name = self.find(row).texts[0]
         offset = linear([axis(a) for a in row.axes], row_major(row.axes))
         if not self.is_vector(row.node):

@@ -1,8 +1,8 @@
-"""Scatters in C++: the loops of a kernel that stores where data says, and the statement inside.
+"""Scatters in C++: the loops of a kernel that stores at data-dependent positions, and the statement inside.
 
-Positions that may hit the same element follow each other in their order; all others may be lanes and threads.  Lanes are the
-axis along which elements are next to each other: a row at a time goes to where its index says.  Without such an axis
-elements go one by one.
+Positions that may write the same element run in their order; all others may be lanes and threads. The lane
+axis is the one along which elements are contiguous: a whole row goes to the place that its index gives.
+Without such an axis, elements are written one by one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BITS = {DType.F32: DType.I32, DType.F64: DType.I64}
 
 
 def schedule_scatter(kernel: Kernel, isa: Isa) -> Tree:
-    """The loop tree of a kernel that scatters."""
+    """Returns the loop tree of a kernel that scatters."""
     scatter, *flags = kernel.stores
     assert scatter.scatter is not None
     goals = [Sink(scatter.axes, scatter.value, scatter.buffer, scatter.offset)]
@@ -47,7 +47,7 @@ def schedule_scatter(kernel: Kernel, isa: Isa) -> Tree:
     axes = tuple(a for a in scatter.axes if may_exceed_1(a.extent))
     units = {a: index(0) for a in scatter.axes if not may_exceed_1(a.extent)}
     goals = [g.renamed(units, axes) for g in goals]
-    # Neighbouring axes along which nothing can be hit twice are one where memory sees them so.
+    # Neighbouring axes along which no element is written twice become one if they are contiguous in memory.
     alone = tuple(a for a in axes if a not in scatter.scatter.along)
     goals, alone = coalesce(goals, alone)
     row = _row(goals[0], alone)
@@ -68,7 +68,7 @@ def schedule_scatter(kernel: Kernel, isa: Isa) -> Tree:
         p.unroll = 4 if hint_of(row.extent) >= 4 * p.lanes and cost(nodes(p.body)) <= 20 else 1
     _share(p, alone)
     if not p.parallel and row is None:
-        # As in eager, what comes before is done.
+        # As in eager mode, the writes before a bad index are done.
         item.checks = stops
         return Tree([p, *passed], buffers)
     p.folds = [Fold(g.reduction, g.value, order) for g in checks]
@@ -77,7 +77,7 @@ def schedule_scatter(kernel: Kernel, isa: Isa) -> Tree:
 
 
 def _row(goal: Sink, alone: Sequence[Axis]) -> Axis | None:
-    """The axis along which the elements of a row lie next to each other."""
+    """Returns the axis along which the elements of a row are contiguous; None if there is none."""
     mask, place = guarded(goal.offset)
     for a in alone:
         found = stride(place, a)
@@ -87,8 +87,9 @@ def _row(goal: Sink, alone: Sequence[Axis]) -> Axis | None:
 
 
 def _share(p: Pass, alone: Sequence[Axis]) -> None:
-    """Threads share the outermost loops, as far as they hit no element twice, or blocks of the lanes.  Elements one by one are
-    not taken in another order: neighbours in memory would be read far apart."""
+    """Makes `p` parallel: threads share the outermost loops that write no element twice, or blocks of the
+    lanes. Elements that are written one by one keep their order: otherwise neighbours in memory would be read
+    far apart in time."""
     if work(p) < PARALLEL_WORK:
         return
     split = next((k for k, a in enumerate(p.axes) if a not in alone or a == p.vector), len(p.axes))
@@ -106,7 +107,7 @@ def _share(p: Pass, alone: Sequence[Axis]) -> None:
 
 
 def write_scatter(w: Memory, item: Assign) -> None:
-    """buffer[offset] = what the scatter leaves there, where it stores something."""
+    """Writes buffer[offset] = the new value of the element, where the scatter stores something."""
     assert item.scatter is not None
     mask, place = guarded(item.offset)
     for flag, fails in item.checks:
@@ -114,7 +115,7 @@ def write_scatter(w: Memory, item: Assign) -> None:
         w.line(f"{w.pointers[flag]}[0] = true;")
         w.line("return 0;")
         w.close()
-    # What the loop needs anyway is computed outside of the condition.
+    # The loop needs the value anyway, so it is computed outside the condition.
     w.value(item.value)
     if mask is not None:
         w.open(f"if ({w.value(mask).texts[0]})")
@@ -131,7 +132,7 @@ def write_scatter(w: Memory, item: Assign) -> None:
 
 
 def _extreme(kind: str, a: Node, b: Node) -> Node:
-    """Maximum or minimum without a branch, of which data would often go the other way."""
+    """Returns maximum or minimum without a branch, because data would often make the branch mispredict."""
     bits = BITS[a.dtype]
     better = binary(Op.GT if kind == "max" else Op.LT, a, b)
     first = unary(Op.NEG, cast(bits, binary(Op.OR, better, unary(Op.ISNAN, a))))
@@ -141,7 +142,8 @@ def _extreme(kind: str, a: Node, b: Node) -> Node:
 
 
 def _element_at_position(w: Memory, before: Node) -> Node:
-    """A leaf that stands for the element now: it is read again at every position, whatever its address depends on."""
+    """Returns a leaf for the element's current value. It is loaded again at every position, also if its
+    address depends on fewer axes."""
     from frameloom.codegen.cpp.prelude import ELEMENTS
     from frameloom.codegen.cpp.value import Value
 

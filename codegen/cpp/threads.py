@@ -1,8 +1,10 @@
-"""Passes that the thread pool runs, in C++: the loops over work items, each some positions of the leading axes and a block of the lane axis.
+"""Loop nests that the thread pool runs, in C++: loops over work items. A work item is some positions of the
+leading axes and a block of the lane axis.
 
-Where sizes vary, whether threads pay is known at run time only.  So the items from one to another are a function, which threads call
-for their parts, or the kernel for all: starting threads takes time even where there is one.  It counts the leading positions up from
-item to item, as dividing by a number that is not known beforehand takes longer than many a row.
+With dynamic sizes, only the run time knows whether threads pay. So a function handles the items of a range.
+Threads call it for their parts, or the kernel calls it for all, because starting a parallel region costs time
+even with one thread. The function counts the leading positions up from item to item, because a division by a
+number that is unknown at compile time takes longer than many rows do.
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ _REPEATED = re.compile(r"= splat<\w+>\(\(\w+\)\([\w.+-]+\)\);$")
 
 
 class Threads(Strips):
-    """Adds passes that threads share."""
+    """Adds loop nests that threads share."""
 
     def _loops(self, p: Pass, axes: tuple[Axis, ...], start: str, end: str | None) -> None:
         """See cpp/function.py."""
         raise NotImplementedError
 
     def rows(self, p: Pass) -> None:
-        """Every work item is computed by itself."""
+        """Writes a parallel loop whose work items are independent."""
         if p.strip and p.block:
             self._runs(p)
         elif p.enough is None:
@@ -39,7 +41,7 @@ class Threads(Strips):
             self._items_as_function(p, p.enough)
 
     def chunks(self, p: Pass) -> None:
-        """Partial folds of some work items each, and their combination."""
+        """Writes partial reductions of some work items each, and their combination."""
         total = _items(p)
         chunks: int | str = CHUNKS if isinstance(total, Size) else min(total, CHUNKS)
         partial = self.declare_partial(p, chunks)
@@ -55,7 +57,8 @@ class Threads(Strips):
         self.combine_partial(p, partial, chunks)
 
     def _runs(self, p: Pass) -> None:
-        """Every thread takes neighbouring blocks of the lane axis as one, however many threads there are."""
+        """Writes a loop in which each thread takes neighbouring blocks of the lane axis as one, for any
+        number of threads."""
         self.prelude.function("threads", "", 0)
         blocks, total = _blocks(p), _items(p)
         item, last, after = self.fresh("w"), self.fresh("last"), self.fresh("after")
@@ -106,8 +109,9 @@ class Threads(Strips):
         self.line(f"}}\n}} else {function}(0, {total}{more});")
 
     def _given(self) -> dict[str, str]:
-        """Names around the present scope that it needs, with their types: as parameters.  Captured, they would be loaded again after each store.
-        Vectors that repeat a number are made again inside: calls with vectors leave registers in a state that slows down what comes behind."""
+        """Returns the names of enclosing scopes that the current scope uses, with their types, as parameters.
+        Captured names would be loaded again after each store. Vectors that repeat a number are made again
+        inside: calls with vector arguments leave registers in a state that slows down the code after them."""
         scope = self.scopes[-1]
         around = [line for outer in self.scopes[:-1] for line in outer.lines]
         declared = {m[2]: m for line in around if (m := _DECLARATION.match(line))}
@@ -124,7 +128,7 @@ class Threads(Strips):
         return given
 
     def _blocks_as_one(self, p: Pass, first: str, last: str) -> None:
-        """Work items that are nothing but blocks of the lane axis."""
+        """Writes the loop for work items that are only blocks of the lane axis."""
         start, end = self.fresh("from"), self.fresh("to")
         self.line(f"const i64 {start} = {first} * {p.block};")
         after = f"{last} * {p.block}"
@@ -132,7 +136,7 @@ class Threads(Strips):
         self._loops(p, p.axes, start, end)
 
     def _work_items(self, p: Pass, first: str, last: str, pragma: str = "") -> None:
-        """The loop over the work items from `first` on."""
+        """Writes the loop over the work items from `first` to `last`."""
         item = self.fresh("w")
         leading = p.axes[: p.split]
         names = {a: self.fresh("n") for a in leading}
@@ -161,7 +165,8 @@ class Threads(Strips):
         self.close()
 
     def _digits(self, digits: Sequence[tuple[str, Int]], number: str) -> None:
-        """Variables for `number`, each digit as far as its extent, the last one first."""
+        """Writes variables for the digits of `number`; each digit is less than its extent, and the last one
+        varies fastest."""
         rest = number
         for name, extent in reversed(digits[1:]):
             before = self.fresh("number")
@@ -180,7 +185,7 @@ class Threads(Strips):
     def _leading_positions(
         self, leading: tuple[Axis, ...], names: dict[Axis, str], number: str
     ) -> None:
-        """The positions of the leading axes that make the work item `number`."""
+        """Writes the positions of the leading axes for the work item `number`."""
         for at, a in enumerate(leading):
             below = size(leading[at + 1 :])
             text = f"({number})" if below == 1 else f"({number}) / {below}"

@@ -1,8 +1,9 @@
-"""Transposed loads in C++: squares of what is contiguous along another axis than the lanes go through a tile in the cache.
+"""Transposed loads in C++: squares that are contiguous along an axis other than the lanes go through a tile
+in the cache.
 
-Row by row behind that, all else is read and written in runs of SPAN positions.  A square by itself would touch as many rows as
-there are lanes, one cache line of each: rows a power of two apart have the same place in the first-level cache, which
-has fewer ways than that.
+After that, everything else is read and written row by row, in runs of SPAN positions. A single square would
+touch as many rows as there are lanes, one cache line of each. Rows that are a power of two apart map to the
+same set of the first-level cache, which has fewer ways than that.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from frameloom.ir.symbolic.expr import Size
 
 
 class Squares(LaneLoops):
-    """Adds passes with transposed loads."""
+    """Adds loop nests with transposed loads."""
 
     def squares(self, p: Pass, start: str, end: str | None, body: Callable[[Pass], None]) -> None:
-        """SQUARES positions of the other axis times the lane positions from `start` to `end`, a tile at a time."""
+        """Writes loops over SQUARES positions of the other axis times the lane positions from `start` to
+        `end`, one tile at a time."""
         plan = p.transposed
         whole = self.fresh("n")
         self.line(f"const i64 {whole} = {self.value(axis(plan.block)).texts[0]} * {SQUARES};")
@@ -74,7 +76,8 @@ class Squares(LaneLoops):
     def _square(
         self, p: Pass, load: Node, first: str, count: int | str, place: str, pitch: int
     ) -> None:
-        """Puts `count` positions of the other axis from `first` on, times the present lanes, in their places."""
+        """Transposes `count` positions of the other axis from `first` on, times the current lanes, into the
+        tile."""
         lanes, element = self.lanes, _element(load)
         v = self.prelude.vector(element, lanes.width)
         call = self.prelude.function("transpose", element, lanes.width)

@@ -1,7 +1,8 @@
-"""Nodes -> C++ statements.
+"""Turns nodes into C++ statements.
 
-A value is defined once, in the innermost open scope that binds something it depends on: what does not change in a loop
-stands before it.  In a loop of lanes a value that depends on the lane axis is `unroll` vectors, any other is one scalar.
+A value is defined once, in the innermost open scope that binds something it depends on. So loop-invariant
+values are defined before the loop. In a loop over lanes, a value that depends on the lane axis is `unroll`
+vectors, any other is one scalar.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _TYPES = frozenset(ELEMENTS.values())
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """C++ names of a node: one, or one per unrolled copy where `vector`.  `dtype` is I32 for a narrowed index."""
+    """C++ names of a node: one, or one per unrolled copy if `vector`. `dtype` is I32 for a narrowed index."""
 
     texts: tuple[str, ...]
     dtype: DType
@@ -33,8 +34,9 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The lane loop around the present place: `unroll` vectors of `width` lanes from position `variable` on, of which
-    `count` lanes are there (fewer than `width` at the end of a row; a variable's name where the row's length varies)."""
+    """The enclosing lane loop: `unroll` vectors of `width` lanes from position `variable` on. `count` lanes
+    are in use: fewer than `width` at the end of a row; the name of a variable if the row's length is
+    dynamic."""
 
     axis: Axis
     width: int
@@ -77,7 +79,7 @@ class Values(Ops):
         scope.lines.append("  " * scope.indent + text)
 
     def open(self, head: str, variables: dict[Axis, str] | None = None) -> None:
-        # The head is written on closing: what is hoisted out of the block meanwhile comes before it.
+        # The head is written on closing, so that statements hoisted out of the block come before it.
         self.scopes.append(Scope(self.scopes[-1].indent + 1, variables or {}, head))
 
     def close(self) -> None:
@@ -97,7 +99,7 @@ class Values(Ops):
         return None
 
     def level(self, node: Node) -> int:
-        """Index of the scope where `node` belongs."""
+        """Returns the index of the scope where `node` belongs."""
         stack = [node]
         known: dict[Node, int] = {}
         while stack:
@@ -136,7 +138,7 @@ class Values(Ops):
     # --- values
 
     def value(self, node: Node) -> Value:
-        """The node's value, defined now if it is not yet."""
+        """Returns the node's value; defines it now if it is not yet defined."""
         found = self.find(node)
         if found is not None:
             return found
@@ -175,7 +177,8 @@ class Values(Ops):
         return [part for part in self.gather_parts(load) if part is not None]
 
     def gather_parts(self, load: Node) -> tuple[Node | None, Node]:
-        """The address of lanes that lie anywhere: what is the same for all of them, if that is an element of the buffer, and the rest."""
+        """Splits the offset of a gather: returns the part that all lanes share, or None if it may not be an
+        offset within the buffer; and the rest."""
         buffer, offset = load.arg, load.srcs[0]
         terms, constant = terms_of(offset)
         same = sum_of({t: f for t, f in terms.items() if self.lanes.axis not in t.free})
@@ -191,7 +194,7 @@ class Values(Ops):
         return same, sum_of({t: f for t, f in terms.items() if self.lanes.axis in t.free}, constant)
 
     def vector(self, node: Node, narrow: bool = False) -> Value:
-        """The value as vectors; a scalar is spread over the lanes.  `narrow`: an I64 as I32."""
+        """Returns the value as vectors; a scalar is broadcast to the lanes. `narrow`: an I64 as I32."""
         assert self.lanes is not None
         value = self.value(node)
         if value.vector:
@@ -215,7 +218,7 @@ class Values(Ops):
         return Value(spread.texts * self.lanes.unroll, spread.dtype, True)
 
     def type_of(self, dtype: DType, width: int) -> str:
-        """The C++ type of a value with `width` lanes; the element's for 1."""
+        """Returns the C++ type of a value with `width` lanes; the element type for 1."""
         if width > 1 and dtype is DType.BOOL:
             return self.prelude.mask(width)
         return self.prelude.vector(dtype, width)
@@ -272,7 +275,7 @@ class Values(Ops):
                 return dtype, self._index_texts(dtype, *found)
         if n.op is Op.CONST:
             raise AssertionError("constants are scalars")
-        # Positions are compared and computed in 32 bits where they fit.
+        # Positions are compared and computed in 32 bits if they fit.
         positions = n.srcs if n.op in COMPARES else (n, *n.srcs) if is_index(n) else ()
         if n.op is Op.WHERE:
             positions = (n, *n.srcs[1:])
@@ -280,7 +283,7 @@ class Values(Ops):
             s.dtype is DType.I64 and index_fits_i32(s) for s in positions
         )
         args = [self.vector(s, narrow and s.dtype is not DType.BOOL) for s in n.srcs]
-        if not narrow and n.op is not Op.CAST:  # a narrow position is converted as such
+        if not narrow and n.op is not Op.CAST:  # a narrow position is converted as it is
             args = [self.as_dtype(a, s.dtype) for a, s in zip(args, n.srcs, strict=True)]
         of = args[0].dtype
         to = DType.I32 if narrow and n.dtype is DType.I64 else n.dtype

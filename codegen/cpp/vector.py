@@ -1,8 +1,8 @@
-"""Vector instruction sets: what the C++ writer needs to know of each, as a table.
+"""Vector instruction sets: a table of what the C++ writer needs to know about each.
 
-A loop's vectors have as many lanes as the widest element type in it fits into one register (`Isa.lanes`), so that a
-value of any narrower type is a part of a register and no value takes two.  The set is chosen from the machine on first use;
-tests ask for a narrower one by name.
+The vectors of a loop have as many lanes as fit into one register with the widest element type of the loop
+(`Isa.lanes`). So a value of any narrower type is a part of a register and no value takes two. The set is
+chosen from the machine on first use; tests ask for a narrower one by name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Isa:
-    """One instruction set.  Generated code asks the compiler's macros (__AVX512F__, ...) for single instructions."""
+    """One instruction set. Generated code tests the compiler's macros (__AVX512F__, ...) for single
+    instructions."""
 
     name: str
     bytes: int  # of a vector register
@@ -38,9 +39,11 @@ _AVX512_FLAGS = {"avx512f", "avx512dq", "avx512bw", "avx512vl"}
 
 @functools.cache
 def host_isa() -> Isa | None:
-    """The widest set of this machine, None where only scalar code would run (then library calls are better).
+    """Returns the widest set of this machine, or None if only scalar code would run (then library calls are
+    better).
 
-    ATEN_CPU_CAPABILITY (avx2, default) takes a narrower one, as it does for PyTorch's own kernels."""
+    ATEN_CPU_CAPABILITY (avx2, default) selects a narrower one, as it does for PyTorch's own kernels.
+    """
     machine = platform.machine()
     if machine in ("aarch64", "arm64"):
         return NEON
@@ -62,7 +65,7 @@ def _cpu_flags() -> set[str]:
                     return set(line.split(":", 1)[1].split())
     except OSError:
         pass
-    # No such file (macOS, Windows): PyTorch knows.
+    # No such file (macOS, Windows): ask PyTorch.
     import torch
 
     capability = torch.backends.cpu.get_cpu_capability()

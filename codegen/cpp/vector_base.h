@@ -1,9 +1,11 @@
-// What generated kernels stand on: element types, loads and stores, selection, reductions across lanes.
+// Basic helpers of generated kernels: element types, loads and stores, selection, reductions across
+// lanes.
 //
-// Not compiled as it is.  The writer (codegen/cpp/prelude.py) copies "common" once and each section that a kernel needs once per
-// type, with these names replaced:  V the vector type (or the scalar type), E its element, I and U the signed and
-// unsigned integer vectors of the same width, L the number of lanes.  `needs:` names other sections for the same type.
-// No header is included: that keeps the compiler at a third of its usual start-up time.
+// This file is a template, not compiled as it is. The writer (codegen/cpp/prelude.py) copies
+// "common" once and each section that a kernel needs once per type. It replaces these names: V is
+// the vector type (or the scalar type), E its element, I and U the signed and unsigned integer
+// vectors of the same width, L the number of lanes. `needs:` names other sections for the same
+// type. No header is included: this reduces the compiler's start-up time to a third.
 
 //@ common
 typedef bool b8;
@@ -24,7 +26,7 @@ typedef double f64;
 #define SHUFFLE(v, T, ...) __builtin_shuffle(v, (T){__VA_ARGS__})
 #define SHUFFLE2(v, w, T, ...) __builtin_shuffle(v, w, (T){__VA_ARGS__})
 #endif
-// Loops over lanes disappear.
+// Loops over lanes are unrolled completely.
 #define EACH _Pragma("GCC unroll 64")
 #define FN static inline __attribute__((always_inline))
 template <class V, class E> FN V load(const E *p) { V v; __builtin_memcpy(&v, p, sizeof v); return v; }
@@ -35,7 +37,7 @@ template <class V, int N, class E> FN V load_strided(const E *p, i64 s) {
 #ifndef __clang__
   constexpr int L = sizeof(V) / sizeof(E);
   if (N == L && L > 4 && s >= 2 && s <= 4) {
-    // Lanes of whole vectors, of which the last ends with the last element wanted.
+    // Selects lanes from whole vectors; the last vector ends at the last element needed.
     V v = load<V>(p);
     EACH for (int k = 1; k < s; k++) {
       const int start = k < s - 1 ? k * L : (L - 1) * (s - 1);
@@ -46,7 +48,7 @@ template <class V, int N, class E> FN V load_strided(const E *p, i64 s) {
     return v;
   }
   if (sizeof(E) < 4) {
-    // By way of memory: an insertion into a long vector is several instructions.
+    // Goes through memory: inserting a lane into a long vector takes several instructions.
     E e[L] = {}; EACH for (int l = 0; l < N; l++) e[l] = p[l * s]; return load<V>(e);
   }
 #endif
@@ -58,7 +60,7 @@ template <class V, class E> FN V splat(E x) { return x - (V){}; }
 template <class T, class F> FN T as(F x) { T t; static_assert(sizeof t == sizeof x, ""); __builtin_memcpy(&t, &x, sizeof t); return t; }
 
 //@ parts
-// Parts of a vector whose length is known only at run time: 1 lane at least.
+// Partial vectors whose length is known only at run time: at least 1 lane.
 #if defined(__AVX512VL__) && defined(__AVX512BW__) && !defined(__clang__)
 #define BY_MASK(DO) \
   const u64 m = ~(u64)0 >> (64 - n); \
@@ -100,7 +102,7 @@ template <class F, class T, class O> FN void store_at(F *p, O o, T v, i64 n) {
 }
 
 //@ convert
-// __builtin_convertvector, by the instruction where GCC 12 takes ten to sixty of them
+// __builtin_convertvector, as one instruction where GCC 12 emits ten to sixty.
 typedef char q16 __attribute__((vector_size(16)));
 typedef i16 w8 __attribute__((vector_size(16)));
 typedef i16 w16 __attribute__((vector_size(32)));
@@ -113,7 +115,7 @@ typedef f32 s4 __attribute__((vector_size(16)));
 typedef f32 s8 __attribute__((vector_size(32)));
 typedef f64 r4 __attribute__((vector_size(32)));
 typedef f64 r8 __attribute__((vector_size(64)));
-// the first bytes of x, in a register that may be wider
+// Returns the first bytes of x, in a register that may be wider.
 template <class T, class F> FN T low(F x) { T t = {}; __builtin_memcpy(&t, &x, sizeof t < sizeof x ? sizeof t : sizeof x); return t; }
 template <class T, class F> FN T convert(F x) {
   typedef __typeof__(x[0]) from;
@@ -142,7 +144,7 @@ template <class T, class F> FN T convert(F x) {
   else if constexpr (wholes && n == 4 && a == 4 && b == 8) return (T)__builtin_ia32_pmovsxdq256(low<d4>(x));
   else if constexpr (floats && n == 4 && a == 4) return (T)__builtin_ia32_cvtps2pd256(low<s4>(x));
   else if constexpr (wholes && n == 8 && a == 4 && b < 4) {
-    // Truncated, both operands of a saturating pack fit.
+    // After truncation, both operands are in the range of the saturating pack.
     const d8 m = low<d8>(x) & (b == 2 ? 0xffff : 0xff);
     const w8 w = (w8)__builtin_ia32_packusdw128(low<d4>(m), low<d4>(__builtin_shuffle(m, (d8){4, 5, 6, 7, 0, 1, 2, 3})));
     if constexpr (b == 2) return (T)w;
@@ -153,7 +155,8 @@ template <class T, class F> FN T convert(F x) {
 }
 
 //@ whole
-// A float as an int, which the compiler must not take for the float without its fraction: of NaN and infinities, kernels of eager make ints.
+// Converts a float to an int. The asm keeps the compiler from using the float without its fraction
+// instead: eager kernels give ints for NaN and infinities.
 template <class T, class F> static inline T whole(F x) {
   T n = (T)x;
   asm("" : "+r"(n));
@@ -224,7 +227,7 @@ template <int N, class O> FN V gather(const E *p, O o, V) {
     return load<V>(b);
   }
 }
-// p[0] stands in for lanes that are masked: it is always there.
+// Masked lanes read p[0], which always exists.
 template <int N, class M, class O> FN V gather_masked(const E *p, O o, M m, V z) {
 #if defined(__AVX512DQ__) && !defined(__clang__)
   if constexpr (L == 8 && sizeof(o[0]) == 8 && sizeof(m[0]) == 8) {
@@ -237,9 +240,9 @@ template <int N, class M, class O> FN V gather_masked(const E *p, O o, M m, V z)
 }
 
 //@ min f32
-// NaN if either is; of equal zeros the second, as the instructions have it and with them eager.
-// Not `a != a ? a : m`: GCC 12 folds a comparison into both sides of the selection that it is of, and takes twice as long for each
-// further one in a row, as in the window of a pooling.
+// Returns NaN if either is NaN. Of equal zeros it returns the second, like the instructions and so
+// like eager mode. Not `a != a ? a : m`: GCC 12 folds a comparison into both sides of its
+// selection, so each further one in a sequence, as in the window of a pooling, doubles its time.
 FN V fl_min(V a, V b) {
 #if defined(__AVX512F__) && L == 16 && !defined(__clang__)
   return (V)__builtin_ia32_minps512_mask(a, b, a, __builtin_ia32_cmpps512_mask(a, a, 7, -1, 4), 4);
@@ -446,7 +449,8 @@ FN H fl_to_f16(V a) {
 #elif defined(__F16C__) && L == 8
   return (H)__builtin_ia32_vcvtps2ph256(a, 0);
 #else
-  // Adding a power of two that puts the last kept bit at the end of the fraction lets the addition round.
+  // Adds a power of two that puts the last kept bit at the end of the fraction, so that the
+  // addition rounds.
   const U u = as<U>(a), sign = u & 0x80000000, m = u ^ sign;
   const V x = as<V>(m);
   const U e = m & 0x7f800000, low = (U){} + 0x38800000;

@@ -1,15 +1,15 @@
-// Vector math of generated kernels, in the template language of vector_base.h.
+// Math functions on vectors for generated kernels, in the template language of vector_base.h.
 //
-// Greatest error against float64 references in units of the last place, over all finite arguments (subnormal ones included),
-// as tests/codegen/test_vector_math.py checks it:
+// Greatest error against float64 references in units of the last place, over all finite arguments
+// (subnormal ones included). tests/codegen/test_vector_math.py checks these numbers:
 //
 //     f32, here:  exp 1.0   exp2 0.8   expm1 1.5  log 0.9   log2 1.0   log10 1.0  log1p 1.4  sin 1.8  cos 1.9
 //                 sinh 1.6  cosh 1.4   tanh 1.3   asinh 1.8  acosh 1.8  sigmoid 1.8  erf 1.0
 //     Sleef:      1.0; erfc 1.5        f32: tan asin acos atan atanh erfc pow atan2      f64: all but sigmoid
-//     lgamma:     Sleef's, 1.0 for x > 0; large absolute arguments overflow where eager's do
+//     lgamma:     Sleef's, 1.0 for x > 0; large absolute arguments overflow as in eager mode
 //
-// NaN, infinities and signed zeros give what the C library gives.  Sleef is PyTorch's own copy, found in the loaded
-// libtorch_cpu; where that has no such function each lane calls the C library.
+// Results for NaN, infinities and signed zeros are those of the C library. Sleef is PyTorch's own copy,
+// found in the loaded libtorch_cpu; if that lacks a function, each lane calls the C library.
 
 //@ scale f32 needs:
 // a * 2^n for whole n in [-252, 254], rounded once
@@ -40,8 +40,9 @@ FN V fl_exp_reduced(V x, V *n) {
 // e^x for x <= 89, or NaN
 FN V fl_exp_below(V x) {
 #if defined(__AVX512F__) && L == 16 && !defined(__clang__)
-  // Lanes that become 0 (masked scores) have whatever values until the last instruction leaves them out: no subnormal results,
-  // which are slow, and no selection.  (21: not less, so that NaN stays)
+  // Lanes whose result is 0 (masked scores) have arbitrary values until the last instruction masks
+  // them out. So there are no subnormal results, which are slow, and no selection. (21 means not
+  // less than, so that NaN stays.)
   const unsigned short there = __builtin_ia32_cmpps512_mask(x, splat<V>(-104.f), 21, -1, 4);
   V n;
   const V p = fl_exp_reduced(x, &n);
@@ -87,7 +88,7 @@ FN V fl_exp2(V x) {
 }
 
 //@ tiny f32
-// x itself is what odd functions give there, subnormal numbers and -0 included
+// Whether odd functions return x itself; true for subnormal numbers and -0.
 FN I fl_tiny(V x) { return (as<I>(x) & 0x7fffffff) < as<int>(0x1p-40f); }
 
 //@ expm1 f32 needs: fma tiny
@@ -103,7 +104,7 @@ FN V fl_expm1(V x) {
   q = fl_fma(q, r, splat<V>(0x1.555554p-3f));
   q = fl_fma(q, r, splat<V>(0.5f));
   const V e = fl_fma(q, r * r, r);
-  // Half of 2^n, so that n = 128 has a number.
+  // Half of 2^n, because 2^n is not finite for n = 128.
   const V h = as<V>((__builtin_convertvector(n, I) + 126) << 23);
   const V y = fl_fma(h, e, h - 0.5f) * 2.f;
   return fl_tiny(x) ? x : y;
@@ -130,7 +131,7 @@ FN V fl_log_reduced(V x, V *k, V *f) {
   *f = as<V>(bits - (e << 23)) - 1.f;
   return fl_log_tail(*f);
 }
-// what logarithms are at 0, below, and at infinity and NaN
+// Sets the logarithms of 0, of negative numbers, of infinity and of NaN.
 FN V fl_log_special(V x, V y) {
   y = x < __builtin_inff() ? y : x;
   y = x == 0.f ? splat<V>(-__builtin_inff()) : y;
@@ -166,7 +167,7 @@ FN V fl_log10(V x) {
 FN V fl_log1p(V x) {
   const V u = x + 1.f;
   const I e = (as<I>(u) - 0x3f3504f3) >> 23;
-  // 1 + f = (1 + x) * 2^-e without the rounding of 1 + x; in two factors, for e = 128
+  // 1 + f = (1 + x) * 2^-e without the rounding of 1 + x. 2^-e is two factors, for e = 128.
   const I h = e >> 1;
   const V s = as<V>((127 - h) << 23), w = as<V>((127 - e + h) << 23);
   const V f = (x * s) * w + (s * w - 1.f), k = __builtin_convertvector(e, V);
@@ -185,7 +186,7 @@ FN V fl_sin_tail(V r, V low) {
   p = fl_fma(p, z, splat<V>(-0x1.a023ccp-13f));
   p = fl_fma(p, z, splat<V>(0x1.111136p-7f));
   p = fl_fma(p, z, splat<V>(-0x1.555556p-3f)) * z;
-  // low * cos r, roughly
+  // Approximately low * cos r.
   return fl_fma(p, r, low * fl_fma(z, splat<V>(-0.4f), splat<V>(1.f))) + r;
 }
 // x - n * pi/2 in two parts, for |n| < 2^14: the first two products and sums are exact
@@ -225,7 +226,7 @@ FN V fl_cos(V x) {
   const V m = fl_fma(x, splat<V>(0x1.45f306p-2f), splat<V>(-0.5f)) + 0x1.8p23f, n = m - 0x1.8p23f;
   V low;
   const V r = fl_minus_half_pis(x, n + n + 1.f, &low), y = fl_sin_tail(r, low);
-  // Near 0 the last place shows: in 1 - cos x, and in whole numbers made of it.
+  // Near 0, an error in the last place matters: in 1 - cos x, and if the result becomes an integer.
   const V a = as<V>(as<I>(x) & 0x7fffffff);
   return a < 0x1p-12f ? splat<V>(1.f) : as<V>(as<I>(y) ^ ~(as<I>(m) << 31) & (int)0x80000000);
 }
@@ -272,7 +273,7 @@ FN V fl_sigmoid(V x) {
   // e^-|x| never overflows, and small results keep their digits.
   const V e = fl_exp_below(as<V>(as<I>(x) | (int)0x80000000));
   const V d = e + 1.f, y = (x < 0.f ? e : splat<V>(1.f)) / d;
-  // What the sum's rounding took from d.
+  // The rounding error of the sum d.
   const V low = e - (d - 1.f);
   return fl_fma(-y * low, x < 0.f ? 1.f - y : y, y);
 }
@@ -324,7 +325,7 @@ FN V fl_acosh(V x) {
 
 //@ asinh f64 needs: asinh_sleef log
 FN V fl_asinh(V x) {
-  // Sleef's squares its argument, which is infinite from 1.4e154 on.
+  // Sleef squares its argument; the square is infinite from 1.4e154 on.
   const V a = as<V>(as<I>(x) & 0x7fffffffffffffffLL);
   const I far = a > 0x1p28;
   const V y = fl_log(far ? a : splat<V>(1.)) + 0x1.62e42fefa39efp-1;
@@ -383,7 +384,7 @@ FN V fl_nextafter(V a, V b) { V r; EACH for (int l = 0; l < L; l++) r[l] = __bui
 //@ torch
 extern "C" void *dlopen(const char *, int);
 extern "C" void *dlsym(void *, const char *);
-// 5: lazy, and only if it is loaded already
+// 5 is RTLD_LAZY | RTLD_NOLOAD: only if the library is loaded already.
 static void *const fl_torch = dlopen("libtorch_cpu.so", 5);
 template <class F> static F fl_find(const char *name, F otherwise) {
   void *const found = fl_torch ? dlsym(fl_torch, name) : 0;

@@ -1,7 +1,9 @@
-"""Blocks of a loop whose data an outer loop reads again: they stay in the first-level cache until it has come round.
+"""Blocks of a loop whose data an outer loop reads again: a block stays in the first-level cache until the
+next iteration of the outer loop reads it.
 
-Rotary embeddings multiply every head by the same tables.  Head by head, the tables come from the second-level cache each
-time; block by block of positions, all heads of a block read them from the first.
+Rotary embeddings multiply every head by the same tables. If the loop goes head by head, the tables come from
+the second-level cache each time. If it goes block by block of positions, all heads of a block read them from
+the first.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ from frameloom.ir.substitute import substitute
 from frameloom.ir.symbolic.expr import Int, Size, hint_of
 
 FIRST_CACHE = 32 << 10
-KEPT = 16 << 10  # of what is read again, in one block
-RUN = 1 << 10  # bytes along the inner loops of a block, at least: what memory fetches ahead
+KEPT = 16 << 10  # of the data that is read again, in one block
+RUN = 1 << 10  # minimum bytes along the inner loops of a block: what the hardware prefetches
 
 
 def block(p: Pass) -> None:
-    """Cuts an axis of `p`, all of whose items are stores, where that saves reading."""
+    """Cuts an axis of `p`, whose items are all stores, if that saves reading."""
     passes = [p, *(i for i in p.body if isinstance(i, Pass))]
     items = [i for q in passes for i in q.body if isinstance(i, Assign)]
     if sum(len(q.body) for q in passes) > len(items) + len(passes) - 1:
@@ -58,7 +60,8 @@ def _bytes(n: Node, axes: tuple[Axis, ...]) -> int:
 
 
 def _length(extent: Int, longest: int, step: int) -> int:
-    """The greatest divisor up to `longest` that is whole steps, or where the last block may be shorter, anything; 0 if there is none."""
+    """Returns the length of a block, at most `longest`; 0 if there is none. It is a multiple of `step`. For a
+    fixed extent it is the greatest divisor; for a dynamic one, the last block may be shorter."""
     longest = min(longest, hint_of(extent)) // step * step
     if isinstance(extent, Size):
         return longest

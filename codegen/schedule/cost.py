@@ -1,5 +1,5 @@
-"""What an element costs: rough vector cycles per op, and bytes moved.  Decides unrolling, what is worth keeping in a row
-buffer, and when threads pay.  Only ratios matter."""
+"""Estimates what an element costs: rough vector cycles per op, and bytes moved. This decides unrolling, which
+values a row buffer keeps, and when threads pay. Only ratios matter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WEIGHTS = {
 
 
 def weight(node: Node) -> float:
-    """Cost of the node itself, without its sources."""
+    """Returns the cost of the node itself, without its sources."""
     found = _WEIGHTS.get(node.op)
     if found is not None:
         return found
@@ -35,12 +35,13 @@ def size(axes: Iterable) -> Int:
 
 
 def count(axes: Iterable) -> int:
-    """The size in the captured call: for choices that are only about speed."""
+    """Returns the size in the captured call, for choices that only affect speed."""
     return math.prod(hint_of(a.extent) for a in axes)
 
 
 def bytes_moved(kernel: Kernel) -> int:
-    """Bytes that the kernel has to read and write at least: each element of each buffer it touches once."""
+    """Returns the minimum bytes that the kernel reads and writes: each element of each buffer that it
+    touches, once."""
     total = 0
     seen = set()
     stack = [n for s in kernel.stores for n in (s.offset, s.value)]

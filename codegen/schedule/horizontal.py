@@ -1,11 +1,13 @@
-"""Horizontal fusion: many small elementwise kernels of one form that do not need each other become one launch.
+"""Horizontal fusion: many small elementwise kernels that are isomorphic and do not need each other become one
+launch.
 
-An optimizer's step over hundreds of parameters is hundreds of such kernels, and so is any loop over a list of tensors or
-a `torch._foreach_` op.  What differs between them (addresses, extents, numbers) is looked up at run time, so that one
-text serves lists of any length and sizes.
+An optimizer step over hundreds of parameters consists of hundreds of such kernels, and so does any loop over
+a list of tensors or a `torch._foreach_` op. The values in which the kernels differ (addresses, extents,
+numbers) are read at run time, so that one text serves lists of any length and sizes.
 
-Kernels of one form that are of the same *generation* (as many kernels of this form before them on any way through
-the program) cannot need each other.  They are put where the last of them can run.
+Isomorphic kernels of the same *generation* cannot need each other. The generation is the largest number of
+kernels of this form on any path of dependences that leads to the kernel. A group runs where its last kernel
+can run.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from frameloom.ir.passes.memory import buffers_of, size_in_bytes
 from frameloom.ir.passes.templates import Form, form_of, is_settled, settled
 from frameloom.ir.program import Check, Kernel, KernelList, Kind, Program, Row, is_cuda
 
-LEAST = 4  # kernels for which one launch pays
-HELD = 64 << 20  # bytes of intermediates that the kernels of one list may keep waiting
+LEAST = 4  # minimum number of kernels for which one launch pays
+HELD = 64 << 20  # bytes of intermediates that may be alive at once for the kernels of one list
 
 
 def lists(program: Program) -> Program:
-    """`program` with lists of its GPU kernels."""
+    """Returns `program` with isomorphic GPU kernels joined to lists."""
     found = _forms(program)
     if not found:
         return program
@@ -38,7 +40,7 @@ def lists(program: Program) -> Program:
 
 @dataclass(eq=False)
 class _Group:
-    """Steps, by number, that are to be one."""
+    """Numbers of the steps that become one step."""
 
     members: list[int]
     ready: list[int] = field(default_factory=list)
@@ -48,7 +50,7 @@ _Found = dict[int, tuple[Hashable, Form, Row]]
 
 
 def _forms(program: Program) -> _Found:
-    """Number of a step -> key, form and row, where enough steps have the key."""
+    """Returns number of a step -> key, form and row, for keys that enough steps have."""
     found: _Found = {}
     counts: dict[Hashable, int] = {}
     checks = {s.buffer for s in program.steps if isinstance(s, Check)}
@@ -89,7 +91,7 @@ def _groups(program: Program, found: _Found, needs: list[set[int]]) -> list[_Gro
 
 
 def _parts(program: Program, numbers: list[int]) -> Iterator[list[int]]:
-    """Runs of `numbers` whose intermediates may wait for each other."""
+    """Yields runs of `numbers` whose intermediates may be alive at the same time."""
     part: list[int] = []
     held = 0
     for n in numbers:
@@ -109,7 +111,7 @@ def _parts(program: Program, numbers: list[int]) -> Iterator[list[int]]:
 def _ordered(
     program: Program, groups: list[_Group], found: _Found, needs: list[set[int]]
 ) -> Iterator[Step | KernelList]:
-    """The steps in an order in which each finds what it needs done, every group at once where that can be."""
+    """Yields the steps in an order in which dependences come first, each group at one place if possible."""
     users: list[list[int]] = [[] for _ in needs]
     waiting = [len(earlier) for earlier in needs]
     for n, earlier in enumerate(needs):
@@ -138,7 +140,7 @@ def _ordered(
             if len(group.ready) < len(group.members):
                 continue
         else:
-            # Two groups wait for each other: what of one can run goes first.
+            # Two groups wait for each other: the members of one that can run go first.
             group = max(group_of.values(), key=lambda g: (len(g.ready), -g.members[0]))
         now = sorted(group.ready)
         group.members = [m for m in group.members if m not in set(now)]

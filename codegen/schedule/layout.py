@@ -1,4 +1,5 @@
-"""How values depend on positions: strides of accesses along an axis, and merging of axes that memory sees as one."""
+"""How values depend on positions: strides of accesses along an axis, and merging of axes that are contiguous
+in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ INDEX_OPS = frozenset({Op.ADD, Op.SUB, Op.NEG, Op.MUL, Op.FLOORDIV, Op.MOD, Op.A
 
 
 def stride(offset: Node, a: Axis) -> tuple[int, Node] | None:
-    """(s, rest) with offset = s * a + rest and rest independent of `a`; None if there is no such form."""
+    """Returns (s, rest) with offset = s * a + rest and rest independent of `a`; None if there is no such
+    form."""
     if a not in offset.free:
         return 0, offset
     terms, constant = terms_of(offset)
@@ -36,7 +38,7 @@ def stride(offset: Node, a: Axis) -> tuple[int, Node] | None:
 
 
 def row_major(axes: Sequence[Axis]) -> list[int]:
-    """Strides of an array with one dimension per axis."""
+    """Returns the strides of an array with one dimension per axis."""
     strides, step = [], 1
     for a in reversed(axes):
         strides.append(step)
@@ -45,12 +47,14 @@ def row_major(axes: Sequence[Axis]) -> list[int]:
 
 
 def is_index(node: Node) -> bool:
-    """An I64 node computed from positions and constants alone (as far as this node shows)."""
+    """Whether `node` is an I64 node computed from positions and constants alone (as far as this node
+    shows)."""
     return node.dtype is DType.I64 and node.op in INDEX_OPS
 
 
 def coalesce(goals: Sequence[Sink], axes: tuple[Axis, ...]) -> tuple[list[Sink], tuple[Axis, ...]]:
-    """Merges pairs of `axes` that every index expression of every goal uses as the two digits of one number."""
+    """Merges pairs of `axes` that every index expression of every sink uses as the two digits of one
+    number."""
     goals = list(goals)
     while (pair := _pair(goals, axes)) is not None:
         outer, inner = pair
@@ -91,7 +95,8 @@ def _merged(axes: tuple[Axis, ...], outer: Axis, inner: Axis, merged: Axis) -> t
 
 
 def _adjacent(g: Sink, outer: Axis, inner: Axis) -> bool:
-    """argmax counts positions in the order of its axes; other folds do not care."""
+    """Whether `outer` and `inner` may be merged: argmax and argmin count positions in the order of their
+    axes, so the two must be neighbours. Other reductions do not depend on the order."""
     if g.reduction is None or g.reduction.arg.kind not in ("argmax", "argmin"):
         return True
     at = g.positions.index(outer)
@@ -99,7 +104,7 @@ def _adjacent(g: Sink, outer: Axis, inner: Axis) -> bool:
 
 
 def _index_expressions(roots: Iterable[Node]) -> list[Node]:
-    """Largest index expressions, and those under a division."""
+    """Returns the largest index expressions, and those under a division."""
     found: dict[Node, None] = {}
     for root in roots:
         if is_index(root):
@@ -129,5 +134,5 @@ def _mergeable(expressions: list[Node], outer: Axis, inner: Axis) -> bool:
 
 
 def _division(term: Node) -> bool:
-    # The expression inside is in the list by itself.
+    # `expressions` contains the expression inside as an item of its own.
     return term.op in (Op.FLOORDIV, Op.MOD) or term.op is Op.LOAD or not is_index(term)

@@ -1,10 +1,10 @@
-"""The loop tree: a kernel after scheduling, before it is text.
+"""The loop tree: a kernel after scheduling, before code generation.
 
     Block = list of Pass | Assign | Accumulate, run in order
-    Pass  = loops over `axes` (outermost first) around a Block
+    Pass  = loop nest over `axes` (outermost first) around a Block
 
-Values are still nodes: the writer computes each where all that it depends on is known, so nothing here says
-where a value is hoisted to.  A `Fold` lives from before the pass that lists it until after it.
+Values are still nodes. The writer computes each value where all its operands are known, so the tree does not
+say where a value is hoisted to. A `Fold` exists from before the `Pass` that lists it until after it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer
 from frameloom.ir.symbolic.expr import Int
 
-SQUARES = 64  # positions across the lanes in one block of transposed squares
+SQUARES = 64  # positions across the lanes in one block of transpose tiles
 
 
 @dataclass(eq=False, slots=True)
 class Fold:
-    """The reduction `node`, accumulated from `value` (its source with the loop's names for the bound axes).  `axes` are
-    those names, in the order of `node.arg.axes`; argmax and argmin count positions by them."""
+    """The reduction `node`, accumulated from `value` (its source, with the loop's names for the reduced
+    axes). `axes` are those names, in the order of `node.arg.axes`; argmax and argmin count positions in this
+    order."""
 
     node: Node
     value: Node
@@ -33,8 +34,9 @@ class Fold:
 
 @dataclass(eq=False, slots=True)
 class Assign:
-    """buffer[offset] = value; `scatter`: the kind of the scatter that it is; before, the first of `checks` (BOOL buffer, what must
-    not hold) that fails sets its buffer and ends the kernel."""
+    """buffer[offset] = value. `scatter`: the kind of scatter, or None. `checks`: pairs of a BOOL buffer and a
+    condition that must be false. They are tested before the store; the first that is true sets its buffer and
+    ends the kernel."""
 
     buffer: Buffer
     offset: Node
@@ -50,7 +52,7 @@ class Accumulate:
 
 @dataclass(eq=False, slots=True)
 class Row:
-    """Scratch of one element per position of `axes`, private to one run of the block that owns it."""
+    """A row buffer: one element per position of `axes`, private to one run of the block that owns it."""
 
     node: Node
     axes: tuple[Axis, ...]
@@ -58,9 +60,9 @@ class Row:
 
 @dataclass(eq=False, slots=True)
 class Transposed:
-    """Loads that are contiguous along `axis` instead of the lane axis.  The pass loops over `block`, the number of a
-    group of positions of `axis`; in each it reads squares of lanes by as many positions from every one of `loads`,
-    transposes them into a tile, and loops over the positions."""
+    """Loads that are contiguous along `axis` instead of the lane axis. The loop nest iterates over `block`,
+    the number of a group of positions of `axis`. In each group it reads squares (as many positions as lanes)
+    from every one of `loads`, transposes them into a tile, and loops over the positions."""
 
     axis: Axis
     block: Axis
@@ -70,7 +72,8 @@ class Transposed:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Positions of `within` are taken block by block; all blocks together have `extent`, so that the last may have fewer."""
+    """An axis cut into blocks of the positions of `within`. All blocks together have `extent` positions, so
+    the last block may have fewer than the others."""
 
     blocks: Axis
     within: Axis
@@ -79,11 +82,13 @@ class Blocked:
 
 @dataclass(eq=False, slots=True)
 class Pass:
-    """`vector` is None or the last of `axes`, whose positions are then lanes in everything inside.
+    """A loop nest. `vector` is None or the last of `axes`; its positions are then vector lanes in everything
+    inside.
 
-    `scan`: what its folds have come to so far is their value inside.  `parallel`: run by the thread pool: `split` leading axes form one range of work items (the vector axis joins it in
-    blocks of `block` positions, if not 0).  With folds, the range is cut into a fixed number of chunks that are
-    combined in order, whatever the number of threads.
+    `scan`: inside the loop, a fold's value is its running value so far. `parallel`: threads run the loop
+    nest. `split` leading axes form one range of work items; the vector axis joins it in blocks of `block`
+    positions, if `block` is not 0. With folds, the range is cut into a fixed number of chunks that are
+    combined in order, for any number of threads.
     """
 
     axes: tuple[Axis, ...]
@@ -95,25 +100,26 @@ class Pass:
     parallel: bool = False
     split: int = 0
     block: int = 0
-    enough: tuple[Int, int] | None = None  # parallel only where the first is at least the second
+    enough: tuple[Int, int] | None = None  # parallel only if the first is at least the second
     transposed: Transposed | None = None
     scan: bool = False
-    strip: int = 0  # lane positions whose accumulators the passes inside keep in the cache (cpp/accumulator_strips.py)
+    strip: int = 0  # lane positions whose accumulators the inner loop nests keep in the cache
     blocked: Blocked | None = None
-    keeps: list[Row] = field(default_factory=list)  # rows that this pass writes
+    keeps: list[Row] = field(default_factory=list)  # row buffers that this loop nest writes
     reads: list[Row] = field(
         default_factory=list
-    )  # rows that it reads instead of computing the node
+    )  # row buffers that it reads instead of computing the node
 
 
 def is_blocked(p: Pass, a: Axis) -> bool:
-    """Whether there may be fewer positions of `a` than it says."""
+    """Whether `a` may have fewer positions than its extent says (in the last block)."""
     return p.blocked is not None and p.blocked.within == a
 
 
 @dataclass(eq=False, slots=True)
 class Tree:
-    """A whole kernel; `buffers` in the order of the function's first argument, `scratch` for the time of a call."""
+    """A whole kernel. `buffers`: in the order of the function's first argument; `scratch`: allocated for one
+    call."""
 
     body: list[Pass | Assign | Accumulate]
     buffers: tuple[Buffer, ...]
@@ -132,7 +138,7 @@ def items(body: Sequence[Item]) -> Iterator[Assign | Accumulate]:
 
 
 def passes(body: Sequence[Item]) -> Iterator[Pass]:
-    """The passes inside, outer ones first."""
+    """Yields the loop nests inside, outer ones first."""
     for item in body:
         if isinstance(item, Pass):
             yield item
@@ -140,7 +146,7 @@ def passes(body: Sequence[Item]) -> Iterator[Pass]:
 
 
 def nodes(body: Sequence[Item]) -> list[Node]:
-    """Every node computed inside; finished reductions count as leaves."""
+    """Returns every node computed inside; finished reductions count as leaves."""
     seen: dict[Node, None] = {}
     stack: list[Node] = []
     for item in items(body):
@@ -158,7 +164,7 @@ def nodes(body: Sequence[Item]) -> list[Node]:
 
 
 def accesses(body: Sequence[Item]) -> list[tuple[Node, int]]:
-    """(offset, bytes) of each load and store inside."""
+    """Returns (offset, bytes) of each load and store inside."""
     found = [(n.srcs[0], n.arg.dtype.bytes) for n in nodes(body) if n.op is Op.LOAD]
     for item in items(body):
         if isinstance(item, Assign):

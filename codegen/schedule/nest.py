@@ -1,13 +1,14 @@
-"""Kernel -> loop tree.
+"""Turns a kernel into a loop tree.
 
-A block has goals: stores and reductions, each with axes that are not looped over yet.  Reductions inside a goal that
-depend on none of its open axes become goals of the same block, to be reached first.  A goal is a leaf if no
-reduction inside it is left; else the axes that those reductions depend on are bound by a loop, and a block inside
-goes on.  So a softmax becomes: rows { max; sum of exponentials; store }, a cross entropy: fold over rows { max; sum },
-a batch norm: channels { mean; variance; store }.
+A block has sinks (`goals`): stores and reductions, each with axes that no loop iterates over yet (open axes).
+A reduction inside a sink that depends on no open axis becomes a sink of the same block and runs first. A sink
+without further reductions inside is a leaf. Otherwise a loop over the axes that those reductions depend on is
+made, and a block inside the loop handles the rest. So a softmax becomes: rows { max; sum of exponentials;
+store }, a cross entropy: reduction over rows { max; sum }, a batch norm: channels { mean; variance; store }.
 
-Goals that need nothing from each other and have the same open extents share a pass.  Axes of different goals get the same
-names by position, so that equal values of different passes are the same node.
+Sinks that do not need each other's results and have the same open extents share a loop nest (`Pass`). Axes of
+different sinks get the same names by position, so that equal values of different loop nests are the same
+node.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from frameloom.ir.substitute import loads, topological
 
 
 def schedule(kernel: Kernel, isa: Isa) -> Tree:
-    """The loop tree of `kernel` for vectors of `isa`."""
+    """Returns the loop tree of `kernel` for vectors of `isa`."""
     found = steps_of(kernel.stores)
     body: list[Pass | Assign | Accumulate] = []
     buffers: dict[Buffer, None] = {}
@@ -72,7 +73,8 @@ def _scratch_read(roots: Iterable[Node]) -> set[Buffer]:
 
 
 class _Block:
-    """Builds one block: `bound` are the axes of the loops around it, `done` the reductions known there."""
+    """Builds one block. `bound`: axes of the enclosing loops; `done`: reductions that are already computed
+    there."""
 
     def __init__(self, bound: frozenset[Axis], done: frozenset[Node], depth: int) -> None:
         self.bound = bound
@@ -112,7 +114,8 @@ class _Block:
         return result
 
     def _inside(self, roots: Iterable[Node]) -> list[Node]:
-        """REDUCEs to be computed for `roots`, without those inside others that are complete at this block."""
+        """Returns the REDUCEs to compute for `roots`, without those nested in one that is complete at this
+        block."""
         found: list[Node] = []
         seen: set[Node] = set()
         stack = list(roots)
@@ -142,7 +145,8 @@ class _Block:
         return replace(goal, bind=tuple(a for a in goal.axes if a in first))
 
     def _shared_names(self, goals: list[Sink]) -> list[Sink]:
-        """Gives goals with the same open extents the same axes; then goals that bind the same extents."""
+        """Gives the same axes to sinks with the same open extents, and then to sinks that bind the same
+        extents."""
         names: dict[tuple[int, ...], tuple[Axis, ...]] = {}
         bound_names: dict[tuple[int, ...], tuple[Axis, ...]] = {}
         result: list[Sink] = []
@@ -184,12 +188,12 @@ class _Block:
                     changed = True
 
     def _groups(self, goals: list[Sink]) -> list[list[Sink]]:
-        """Goals that share a pass, in the order of the passes."""
+        """Returns groups of sinks that share a loop nest, in the order of the loop nests."""
         groups: dict[tuple, list[Sink]] = {}
         for g in sorted(goals, key=lambda g: (g.stage, g.fold is not None)):
             key = (g.stage, frozenset(g.bind) or frozenset(g.axes), bool(g.bind))
             groups.setdefault(key, []).append(g)
-        # A leaf that waits for nothing joins a loop over some of its axes, or a later pass over the same.
+        # Leaf stores join a loop over some of their axes, or a later loop nest over the same axes.
         merged = dict(groups)
         for key in groups:
             _, axes, inside = key

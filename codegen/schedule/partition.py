@@ -1,10 +1,10 @@
-"""Kernels for a GPU: each is cut until one launch can do it.
+"""Cuts the kernels for a GPU until one launch can run each of them.
 
-A launch has blocks of positions of its *outer* axes and, inside each, at most one loop over its *inner* axes.  All
-reductions of a launch fold the inner axes and depend on the outer ones; its stores go over the outer axes, or over both.
-What does not have this form is cut: a reduction in the way is stored to memory of its own by an earlier launch and
-loaded.  A long reduction with few results, which would keep only a part of the chip busy, is first folded in chunks
-(split_reduction.py).
+A launch has blocks of positions of its *outer* axes and, inside each, at most one loop over its *inner* axes.
+All reductions of a launch reduce the inner axes and depend on the outer ones; its stores go over the outer
+axes, or over both. A kernel without this form is cut: an earlier launch stores the reduction that does not
+fit to a buffer of its own, and the rest loads it. A long reduction with few results, which would use only a
+part of the GPU, is first reduced in chunks (split_reduction.py).
 
 The semantics stay those of the loop IR: `partition` takes a Program and returns one.
 """
@@ -29,8 +29,8 @@ from frameloom.ir.scatter import is_scatter
 from frameloom.ir.substitute import fold, loads, space, substitute, transform, without_reductions
 from frameloom.ir.symbolic.expr import Int, may_exceed_1
 
-MANY = 1000  # stores of one kernel: beyond, cutting goes round in circles
-BORDER = 1 / 3  # of an axis: a shorter piece is a mask's business, as the border of a window is
+MANY = 1000  # stores of one kernel; more means that cutting does not end
+BORDER = 1 / 3  # of an axis; a shorter piece, such as the border of a window, uses a mask instead
 SEPARABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "logaddexp"})
 
 # A value, and the extents of the axes that it is stored over.
@@ -38,7 +38,7 @@ Canonical = tuple[Node, tuple[Int, ...]]
 
 
 def partition(program: Program, chip_of: Callable[[str], Chip]) -> Program:
-    """`program` with its CUDA kernels cut into launches; `chip_of`: the chip of a device."""
+    """Returns `program` with its CUDA kernels cut into launches. `chip_of` returns the chip of a device."""
     steps: list[Kernel | Extern | Check] = []
     found: dict[Hashable, tuple[Kernel, dict[Buffer, Buffer], list[Kernel]]] = {}
     for step in program.steps:
@@ -59,7 +59,7 @@ def _said_again(
     kernel: Kernel, names: dict[Buffer, Buffer], like: Kernel, names_of_like: dict[Buffer, Buffer],
     made: Sequence[Kernel],
 ) -> list[Kernel]:  # fmt: skip
-    """The launches of a kernel that is like another but for names."""
+    """Returns the launches of `kernel`, renamed from those of `like`, which differs only in names."""
     own = {plain: b for b, plain in names.items()}
     again = {b: own[plain] for b, plain in names_of_like.items()}
     for k in made:
@@ -77,7 +77,7 @@ def _said_again(
 
 
 def launches(kernel: Kernel, chip: Chip) -> list[Kernel]:
-    """Kernels that do what `kernel` does, in order, each of the form above."""
+    """Returns kernels that do what `kernel` does, in order, each of the form above."""
     if is_scatter(kernel):
         return [replace(kernel, stores=tuple(map(without_unit_axes, kernel.stores)))]
     cutter = _Cutter(kernel, chip)
@@ -93,7 +93,7 @@ def launches(kernel: Kernel, chip: Chip) -> list[Kernel]:
 
 
 def without_unit_axes(store: Store) -> Store:
-    """`store` without loops of one position."""
+    """Returns `store` without loops of one position."""
 
     def visit(n: Node) -> Node | None:
         if n.op is not Op.REDUCE or all(may_exceed_1(a.extent) for a in n.arg.axes):
@@ -113,7 +113,7 @@ def without_unit_axes(store: Store) -> Store:
 
 @dataclass
 class Form:
-    """Outer and inner axes of a store of a launch; `inner` is empty where there is no reduction."""
+    """Outer and inner axes of a store of a launch. `inner` is empty if there is no reduction."""
 
     outer: tuple[Axis, ...]
     inner: tuple[Axis, ...]
@@ -124,7 +124,7 @@ class Form:
 
 
 def form(store: Store) -> Form | None:
-    """The form of `store`; None if it is none that a launch can have."""
+    """Returns the form of `store`; None if a launch cannot have it."""
     found = reductions((store.offset, store.value))
     if not found:
         return Form(store.axes, ())
@@ -133,7 +133,7 @@ def form(store: Store) -> Form | None:
     inner = main.arg.axes
     rest = tuple(a for a in store.axes if a not in own_axes(main))
     if len(outer) != len(own_axes(main)):
-        return None  # below a reduction that is to be cut
+        return None  # below a reduction that is cut later
     if rest and [a.extent for a in rest] != [a.extent for a in inner]:
         return None
     for r in found:
@@ -143,7 +143,7 @@ def form(store: Store) -> Form | None:
 
 
 def fits(r: Node, outer: Sequence[Axis], inner: Sequence[Axis], rest: Sequence[Axis]) -> bool:
-    """Whether the reduction is one over the inner axes; `rest`: the axes of the store that stand for them."""
+    """Whether the reduction is over the inner axes. `rest`: the axes of the store that correspond to them."""
     if own_axes(r) != frozenset(outer):
         return False
     if own_axes(r) != r.free and r.free - own_axes(r) != frozenset(rest):
@@ -152,7 +152,7 @@ def fits(r: Node, outer: Sequence[Axis], inner: Sequence[Axis], rest: Sequence[A
 
 
 class _Cutter:
-    """Stores in an order in which each finds what it loads already stored."""
+    """Collects stores in an order in which each loads only what earlier ones have stored."""
 
     def __init__(self, kernel: Kernel, chip: Chip) -> None:
         self.kernel = kernel
@@ -160,7 +160,7 @@ class _Cutter:
         self.device = kernel.stores[0].buffer.device
         self.stores: list[Store] = []
         self._made: dict[Canonical, Buffer] = {}
-        # How many places want the same reduction, each along axes of its own.
+        # How many places use the same reduction, each along axes of its own.
         self._uses = Counter(
             _canonical(r, ordered(r.free, s.axes))
             for s in kernel.stores
@@ -175,7 +175,8 @@ class _Cutter:
         self.stores.append(self._fitting(store))
 
     def _cumulative(self, store: Store) -> Store:
-        """Cumulative folds up to anything but a position of the store are loaded from where they are kept for all."""
+        """Replaces cumulative reductions by loads of all their results, unless they end at a position of the
+        store."""
 
         def visit(n: Node) -> Node | None:
             found = prefix(n) if n.op is Op.REDUCE else None
@@ -190,7 +191,7 @@ class _Cutter:
         return replace(store, offset=offset, value=value)
 
     def _flat(self, store: Store) -> Store:
-        """No reduction depends on what another one around it folds."""
+        """Ensures that no reduction depends on an axis that an enclosing reduction reduces."""
 
         def visit(n: Node) -> Node | None:
             if n.op is not Op.REDUCE:
@@ -218,8 +219,8 @@ class _Cutter:
         return replace(store, offset=offset, value=value)
 
     def _common(self, n: Node, store: Store) -> Node | None:
-        """The source of the reduction `n` with a tensor of its own loaded that others want, too, such as a product of
-        matrices; None if there is none."""
+        """Returns the source of the reduction `n` in which an inner reduction that other places need, too
+        (such as a matrix product), is replaced by a load; None if there is none."""
         own = frozenset(n.arg.axes)
         for r in reductions(n.srcs):
             if own <= r.free:
@@ -231,8 +232,8 @@ class _Cutter:
         return None
 
     def _reused(self, store: Store) -> Store:
-        """Reductions that an earlier store has computed are loaded.  Those inside others stay: with what they are part of
-        they may have a shorter way (split_reduction.py)."""
+        """Replaces reductions that an earlier store has computed by loads. Reductions nested in others stay:
+        together with the outer one they may have a shorter form (split_reduction.py)."""
         stack, replaced = [store.offset, store.value], {}
         seen: set[Node] = set()
         while stack:
@@ -248,7 +249,7 @@ class _Cutter:
             axes = ordered(n.free, store.axes)
             buffer = self._made.get(_canonical(n, axes))
             if len(axes) == len(store.axes) and chunks(n, self.chip) > 1:
-                continue  # folding the chunks' results once more joins the launch that does it
+                continue  # combining the chunks' results again joins the launch that does it
             if buffer is not None and buffer != store.buffer:
                 replaced[n] = load(buffer, linear(map(axis, axes), buffer.strides))
         if not replaced:
@@ -261,7 +262,7 @@ class _Cutter:
         return replace(store, offset=offset, value=value)
 
     def _fitting(self, store: Store) -> Store:
-        """Reductions that the form of the store has no room for are loaded."""
+        """Replaces reductions that do not fit the form of the store by loads."""
         while form(store) is None:
             found = reductions((store.offset, store.value))
             main = max(
@@ -272,7 +273,7 @@ class _Cutter:
             whole = not rest or extents == [a.extent for a in main.arg.axes]
             outer = tuple(a for a in store.axes if a in own_axes(main))
             misfit = next(r for r in found if not whole or not fits(r, outer, main.arg.axes, rest))
-            # A store of this one would be cut in the same place again.
+            # A separate store of this reduction would be cut in the same place again.
             misfit = next(iter(reductions(misfit.srcs)), misfit)
             free = tuple(a for a in store.axes if a in misfit.free)
             read = self._materialise(misfit, free)
@@ -281,7 +282,7 @@ class _Cutter:
         return store
 
     def _materialise(self, value: Node, axes: Sequence[Axis]) -> Node:
-        """A load of `value`, which an earlier store of its own computes over `axes`."""
+        """Returns a load of `value`, which an earlier store of its own computes over `axes`."""
         own, canonical = space([a.extent for a in axes]), _canonical(value, axes)
         strides = [size(own[k + 1 :]) for k in range(len(own))]
         buffer = self._made.get(canonical)
@@ -296,18 +297,19 @@ class _Cutter:
 
 
 def _folded_twice(n: Node) -> frozenset[Axis]:
-    """The axes of the reduction that one inside it depends on."""
+    """Returns the axes of the reduction that a reduction inside it depends on."""
     own = frozenset(n.arg.axes)
     return frozenset().union(*(r.free & own for r in reductions(n.srcs)))
 
 
 def _replaced(roots: Sequence[Node], instead: Mapping[Node, Node]) -> list[Node]:
-    """`roots` with others for some of their reductions."""
+    """Returns `roots` with some of their reductions replaced."""
     return transform(roots, instead.get, without_reductions)
 
 
 def _canonical(value: Node, axes: Sequence[Axis]) -> Canonical:
-    """`value` with the names for `axes` that its store would give them, and their extents: not every value depends on all axes."""
+    """Returns `value` with the names for `axes` that its store would give them, and their extents. The
+    extents are needed, because a value may not depend on all axes."""
     own = space([a.extent for a in axes])
     named = substitute(value, {a: axis(b) for a, b in zip(axes, own, strict=True)})
     return named, tuple(a.extent for a in own)
@@ -325,7 +327,8 @@ class Group:
 
 
 def _grouped(stores: Sequence[Store]) -> list[Group]:
-    """Each store joins the first launch of its form behind those that write what it loads."""
+    """Groups stores into launches: each joins the first launch of its form after those that write what it
+    loads."""
     groups: list[Group] = []
     for s in stores:
         own = form(s)
@@ -333,7 +336,7 @@ def _grouped(stores: Sequence[Store]) -> list[Group]:
         reads = {n.arg for n in loads((s.offset, s.value))}
         first = 0
         for k, g in enumerate(groups):
-            # An input that one launch both reads and writes is read first (elementwise.py).
+            # If one launch both reads and writes an input, it reads first (elementwise.py).
             if any(b.kind is not Kind.INPUT for b in g.writes & reads):
                 first = k + 1
         host = next((g for g in groups[first:] if _joins(own, reads, g)), None)
@@ -355,7 +358,7 @@ def _joins(own: Form, reads: set[Buffer], group: Group) -> bool:
     folding, plain = (own, theirs) if own.inner else (theirs, own)
     if plain.inner or not folding.inner:
         return False
-    # Over the outer axes alone, or over both: then one pass serves both if they read the same.
+    # Over the outer axes alone, or over both: then one loop serves both if they read the same tensors.
     outer, inner = folding.extents
     found = plain.extents[0]
     return found == outer or (found == (*outer, *inner) and bool(reads & group.reads))

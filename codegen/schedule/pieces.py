@@ -1,5 +1,6 @@
-"""Stores of pieces of one tensor (split_stores.py of the loop IR) whose rows are cut: a row's pieces are written one after the other, in one loop over rows,
-so that what several of them read is read from memory once."""
+"""Binds pieces of one tensor's rows (stores cut by split_stores.py of the loop IR) to one loop over rows. The
+pieces of a row are then written one after the other, so that data that several of them read comes from memory
+once."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from frameloom.ir.program import Buffer
 from frameloom.ir.substitute import loads
 from frameloom.ir.symbolic.expr import hint_of
 
-LONGEST = 4096  # elements of a row; of longer ones the cache has little left
+LONGEST = 4096  # elements of a row; after a longer row, the cache has little of it left
 
 
 def row_by_row(goals: Sequence[Sink]) -> list[Sink]:
-    """`goals`, with pieces of rows bound to the loop over rows."""
+    """Returns `goals`, with the pieces of rows bound to the loop over rows."""
     found: dict[tuple[Buffer, tuple[Axis, ...]], list[Sink]] = {}
     for g in goals:
         if g.buffer is not None and g.offset is not None and len(g.axes) > 1 and not g.bind:
@@ -29,7 +30,7 @@ def row_by_row(goals: Sequence[Sink]) -> list[Sink]:
 
 
 def _shared(pieces: Sequence[Sink]) -> bool:
-    """Whether they are short and read the same tensor, each with a loop of its own."""
+    """Whether the pieces are short, read the same tensor, and each need a loop of their own."""
     if (
         len({g.axes[-1].extent for g in pieces}) < 2
         or sum(hint_of(g.axes[-1].extent) for g in pieces) > LONGEST

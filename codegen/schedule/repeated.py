@@ -1,5 +1,5 @@
-"""Places in memory that data decides, and that are the same for every position of an axis (the pixels that a grid names, for
-all channels): the loop over that axis is inside, so that they are found once."""
+"""Finds a store's axis along which data-dependent addresses repeat (the pixels that a grid names, for all
+channels). The loop over that axis goes inside, so that the addresses are computed once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from frameloom.ir.node import Axis
 from frameloom.ir.ops import Op
 from frameloom.ir.substitute import loads, topological
 
-LEAST = 12.0  # cost of finding the places, from which on it pays
+LEAST = 12.0  # minimum cost of computing the addresses for which this pays
 
 
 def repeated(goal: Sink) -> Axis | None:
-    """The axis of a store for which the loop is better inside, if there is such."""
+    """Returns the axis of a store whose loop is better inside; None if there is none."""
     if goal.buffer is None or goal.offset is None or len(goal.axes) < 2:
         return None
     gathers = [n for n in loads([goal.value]) if any(m.op is Op.LOAD for m in topological(n.srcs[:1]))]  # fmt: skip
@@ -34,5 +34,5 @@ def repeated(goal: Sink) -> Axis | None:
 
 
 def _moves(srcs: tuple, a: Axis) -> bool:
-    """Whether an address moves by a fixed step along `a`, and its mask does not."""
+    """Whether an address moves by a fixed step along `a`, and its mask does not depend on `a`."""
     return stride(srcs[0], a) is not None and all(a not in mask.free for mask in srcs[1:])

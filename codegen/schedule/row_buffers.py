@@ -1,4 +1,5 @@
-"""Row buffers: values that one pass computes and a later one needs again (the exponentials of a softmax)."""
+"""Row buffers: values that one loop nest computes and a later one needs again (the exponentials of a
+softmax)."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
 
-# of all row buffers of a block: a part of the second-level cache, and of a thread's stack
+# For all row buffers of a block: a part of the second-level cache, and of a thread's stack.
 ROW_BYTES = 128 << 10
-KEEP_COST = 8.0  # a value that costs more than this is kept for a later pass
+KEEP_COST = 8.0  # a value that costs more than this is kept for a later loop nest
 
 
 def keep(body: Sequence[Item], width: int) -> None:
-    """Values of a pass that a later pass of the same block needs again, if they cost more than a trip to the cache.
-    `width`: neighbours that a lane loop around works on at once."""
+    """Keeps values of a loop nest that a later one of the same block needs again, if they cost more than an
+    access to the cache. `width`: the number of neighbours that an enclosing vector loop works on at once."""
     passes = [i for i in body if isinstance(i, Pass)]
     for p in passes:
         if p.strip:
@@ -36,14 +37,14 @@ def keep(body: Sequence[Item], width: int) -> None:
 
 
 def _fits(p: Pass, width: int) -> None:
-    """Makes it a condition that the rows are short, where sizes vary."""
+    """Adds the guard that the row buffers fit into ROW_BYTES, if sizes are dynamic."""
     taken = sum(row.node.dtype.bytes for row in p.keeps)
     if taken and not size(p.axes) * width * taken <= ROW_BYTES:
         raise AssertionError("a row buffer is too long")
 
 
 def _share(earlier: Pass, later: Pass, room: int) -> None:
-    """`room`: bytes for each position."""
+    """Keeps values of `earlier` that `later` computes, too. `room`: available bytes per position."""
     first = set(nodes(earlier.body))
     kept = {row.node: row for row in earlier.keeps}
     known = {row.node for row in later.reads}

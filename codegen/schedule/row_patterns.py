@@ -1,4 +1,5 @@
-"""What a launch allows beyond the plain way: one pass for a softmax, wide loads from unaligned rows, fast exponentials."""
+"""Patterns of a launch that have faster code: one loop for a softmax, wide loads of unaligned rows, fast
+exponentials."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from frameloom.ir.symbolic.expr import Size, hint_of
 
 LOWEST = -3.4028234663852886e38
 WIDE = 16  # bytes of the widest load
-# What passes on a relative error of a few units in the last place about as it is.
+# Operations that keep a relative error of a few units in the last place at about the same size.
 _PASSING = frozenset({Op.MUL, Op.DIV, Op.NEG, Op.WHERE, Op.RECIP, Op.ABS})
 
 
 def online_sums(folds: Sequence[Fold]) -> dict[Fold, Fold]:
-    """max fold -> the sum of exp(v - max) over the same v: both come from one pass over v.
+    """Maps each max to the sum of exp(v - max) over the same v: one loop over v computes both.
 
     Milakov, Gimelshein: "Online normalizer calculation for softmax" (2018).
     """
@@ -38,8 +39,8 @@ def online_sums(folds: Sequence[Fold]) -> dict[Fold, Fold]:
 
 @dataclass(frozen=True)
 class AlignedRows:
-    """Rows that are contiguous but start at any element.  `start`: the offset of a row; `offsets`: of the accesses that are
-    `start` plus the inner position; `width`: elements of a wide load."""
+    """Rows that are contiguous but start at any element. `start`: the offset of a row; `offsets`: offsets of
+    accesses that are `start` plus the inner position; `width`: elements of a wide load."""
 
     start: Node
     offsets: frozenset[Node]
@@ -47,7 +48,8 @@ class AlignedRows:
 
 
 def aligned_rows(launch: Launch) -> AlignedRows | None:
-    """Found where a block has one row and most of what it reads starts unaligned."""
+    """Returns the aligned rows of a launch whose blocks have one row and read mostly from unaligned starts;
+    else None."""
     inner = launch.inner
     if inner is None or len(inner.axes) != 1 or any(d.block > 1 for d in launch.parallel):
         return None
@@ -78,14 +80,14 @@ def aligned_rows(launch: Launch) -> AlignedRows | None:
     ):
         return None
     if launch.persistent and hint_of(inner.extent) + elements - 1 > inner.block:
-        return None  # what stands before the row takes the places of its end
+        return None  # the elements before the row would need the places of its end
     if launch.longer is None and launch.persistent and isinstance(inner.extent, Size):
         return None
     return AlignedRows(start, frozenset(offsets[start]), elements)
 
 
 def tolerant(launch: Launch) -> frozenset[Node]:
-    """Functions whose last bits do not show: the result is rounded to 16 bits."""
+    """Returns functions whose last bits do not matter, because the result is rounded to 16 bits."""
     roots = [f.value for f in launch.folds] + [s.value for s in launch.stores]
     nodes = topological(roots)
     users: dict[Node, list[Node]] = {}

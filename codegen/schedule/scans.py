@@ -1,7 +1,8 @@
-"""Cumulative folds on the CPU: one pass over the positions of an axis, in which each store gets what has come together so far.
+"""Cumulative reductions on the CPU: one loop over the positions of an axis, in which each store gets the
+running value.
 
-A store is part of such a pass if all its cumulative folds go up to its own position along one axis.  Other cumulative folds, and
-reductions that a pass needs, go through scratch memory, which is filled before.
+A store is part of such a loop if all its cumulative reductions end at the store's own position along one
+axis. Other cumulative reductions, and reductions that such a loop needs, are stored to scratch memory first.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from frameloom.ir.symbolic.compare import at_most, less
 
 @dataclass
 class Scan:
-    """Stores along one axis, and the folds up to its position that they need, each after those inside it, with its value there."""
+    """Stores along one axis, and the cumulative reductions up to the current position that they need. `folds`
+    maps each REDUCE to its value at the position; a REDUCE comes after those inside it."""
 
     outer: tuple[Axis, ...]
     along: Axis
@@ -41,7 +43,7 @@ class Scan:
 
 @dataclass
 class Steps:
-    """What a kernel comes to, in order: lists of stores without cumulative folds, and scans."""
+    """The parts of a kernel, in order: lists of stores without cumulative reductions, and scans."""
 
     steps: list[list[Store] | Scan] = field(default_factory=list)
     scratch: list[Buffer] = field(default_factory=list)
@@ -66,7 +68,7 @@ class Steps:
         last.append(store)
 
     def _join(self, scan: Scan) -> None:
-        """Stores over the same loops share a pass."""
+        """Adds `scan`. Scans over the same loops share a loop nest."""
         last = self.steps[-1] if self.steps else None
         alike = isinstance(last, Scan) and (last.outer, last.along) == (scan.outer, scan.along)
         if not alike or {s.buffer for s in last.stores} & _loaded(scan):
@@ -76,7 +78,8 @@ class Steps:
         last.stores += scan.stores
 
     def _without_folds(self, store: Store) -> Store:
-        """Cumulative folds are loaded from where they are kept for all positions."""
+        """Replaces the store's cumulative reductions by loads from scratch memory that has the results for
+        all positions."""
 
         def visit(n: Node) -> Node | None:
             found = prefix(n) if n.op is Op.REDUCE else None
@@ -93,7 +96,7 @@ class Steps:
         return replace(store, offset=offset, value=value)
 
     def _without_reductions(self, scan: Scan) -> Scan:
-        """Those that are not its own are loaded."""
+        """Replaces the reductions that are not the scan's own by loads."""
 
         def visit(n: Node) -> Node | None:
             return self._kept(n) if n.op is Op.REDUCE and prefix(n) is None else None
@@ -109,7 +112,8 @@ class Steps:
         return Scan(scan.outer, scan.along, folds, stores)
 
     def _kept(self, n: Node) -> Node:
-        """`n`, loaded from scratch memory with an element per position of what it depends on."""
+        """Returns a load of `n` from scratch memory, which has one element per position of the axes of
+        `n`."""
         found = self.made.get(n)
         if found is None:
             axes = tuple(sorted(n.free, key=lambda a: a.name))
@@ -131,7 +135,7 @@ def steps_of(stores: Sequence[Store]) -> Steps:
 
 
 def _scan(store: Store) -> Scan | None:
-    """The pass that makes the store; None if there is none."""
+    """Returns the scan that computes the store; None if there is none."""
     for a in store.axes:
         folds: dict[Node, Node] = {}
         if _collect((store.offset, store.value), a, folds) and folds:
@@ -140,7 +144,8 @@ def _scan(store: Store) -> Scan | None:
 
 
 def _collect(roots: Sequence[Node], a: Axis, folds: dict[Node, Node]) -> bool:
-    """Fills in the cumulative folds up to `a` that `roots` need; false if they need others."""
+    """Adds the cumulative reductions up to `a` that `roots` need to `folds`; returns False if `roots` need
+    others."""
     seen: set[Node] = set()
     stack = list(roots)
     while stack:

@@ -1,7 +1,7 @@
-"""Reductions that do not fit into the loops of their user go through memory of the kernel's own.
+"""Stores reductions that do not fit into the loops of their user to scratch memory of the kernel.
 
-In `x[i, j] + rows[i] + columns[j]` a loop over i knows rows[i], but would compute each columns[j] once per i.  Such a
-reduction is stored to a scratch buffer first, by a loop nest of its own.
+In `x[i, j] + rows[i] + columns[j]` a loop over i can compute rows[i] once, but would compute each columns[j]
+once per i. A separate loop nest computes such a reduction first and stores it to a scratch buffer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def is_scratch(buffer: Buffer) -> bool:
 
 
 def materialise(goals: Sequence[Sink], before: int = 0) -> tuple[list[Sink], list[Buffer]]:
-    """The goals with such reductions loaded, the goals that store them, and the buffers, of which the kernel has some `before`."""
+    """Returns the sinks, with loads instead of such reductions, the sinks that store the reductions, and the
+    buffers. `before`: the number of scratch buffers that the kernel already has."""
     made: dict[Node, tuple[Sink, Node]] = {}
     waiting = list(goals)
     result: list[Sink] = []
@@ -46,7 +47,8 @@ def materialise(goals: Sequence[Sink], before: int = 0) -> tuple[list[Sink], lis
 
 
 def _misfit(goal: Sink) -> Node | None:
-    """A reduction whose axes are neither inside nor around those of the one that is bound first."""
+    """Returns a reduction whose axes neither contain nor are contained in those of the reduction that is
+    bound first."""
     open_axes = frozenset(goal.axes)
     needs = {
         n: n.free & open_axes

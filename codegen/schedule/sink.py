@@ -1,4 +1,5 @@
-"""What a block of the loop tree has to reach: a store or a reduction, with the axes that no loop around binds yet."""
+"""What a block of the loop tree must compute: a store or a reduction, with the axes that no enclosing loop
+binds yet."""
 
 from __future__ import annotations
 
@@ -18,13 +19,13 @@ class Sink:
     value: Node
     buffer: Buffer | None = None
     offset: Node | None = None
-    reduction: Node | None = None  # the REDUCE that this goal computes
+    reduction: Node | None = None  # the REDUCE that this sink computes
     fold: Fold | None = None  # set once its accumulators exist outside this block
     stage: int = 0
-    bind: tuple[Axis, ...] = ()  # axes to loop over before going on inside; empty for a leaf
+    bind: tuple[Axis, ...] = ()  # axes of the next loop; empty for a leaf
     positions: tuple[Axis, ...] = field(
         default=()
-    )  # all axes of the reduction, under their present names
+    )  # all axes of the reduction, under their current names
 
     @property
     def roots(self) -> tuple[Node, ...]:

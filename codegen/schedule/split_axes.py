@@ -1,11 +1,12 @@
 """Cuts the axes of a kernel where its index expressions change their form.
 
-- `x // c` and `x % c` of an axis (a view that cannot be expressed by strides): the axis becomes two, and the division
-  disappears.  A reduction's axes are treated alike.
-- `x < c` of a store's axis (concatenation, padding, halves of a rotary embedding): the store becomes two, each on one
-  side, so that neither needs a mask.
+- `x // c` and `x % c` of an axis (a view that strides cannot express): the axis becomes two, and the division
+  disappears. Axes of a reduction are handled in the same way.
+- `x < c` of a store's axis (concatenation, padding, halves of a rotary embedding): the store becomes two, each
+  on one side, so that neither needs a mask.
 
-All stores are cut alike, so that they still share loops; what memory sees as one axis is merged again by layout.py.
+All stores are cut at the same places, so that they still share loops. layout.py merges axes again that are
+contiguous in memory.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from frameloom.ir.substitute import canonical, fold, substitute, topological, tr
 from frameloom.ir.symbolic.compare import surely_positive
 from frameloom.ir.symbolic.expr import Size, gcd
 
-SHORTEST = 16  # positions of a contiguous piece; below, a masked vector is better than a loop
-PIECES = 12  # stores of one kernel made by cutting
-CUTS = 16  # axes cut into digits
+SHORTEST = 16  # positions of a contiguous piece; if shorter, a masked vector is better than a loop
+PIECES = 12  # maximum number of stores added to one kernel by cutting
+CUTS = 16  # maximum number of axes cut into digits
 
 
 def split(stores: Sequence[Store], least: float = 0.0) -> list[Store]:
-    """The same stores with axes cut.  `least`: the share of an axis that a piece has to be."""
+    """Returns the same stores with axes cut. `least`: the minimum length of a piece, as a fraction of the
+    axis."""
     # Conditions first: within a piece a division often has one value.
     result = [_simplified(s) for s in stores]
     while len(result) < len(stores) + PIECES and (cut := _threshold(result, least)) is not None:
@@ -43,7 +45,7 @@ def split(stores: Sequence[Store], least: float = 0.0) -> list[Store]:
 
 
 def _keeps(store: Store) -> bool:
-    """Whether it writes what is there."""
+    """Whether the store writes back the element that the buffer already has at this offset."""
     value = store.value
     return value.op is Op.LOAD and value.arg == store.buffer and value.srcs == (store.offset,)
 
@@ -56,7 +58,7 @@ def _roots(stores: Iterable[Store]) -> list[Node]:
 
 
 def _division(stores: Sequence[Store]) -> tuple[Axis, int] | None:
-    """An axis and the length of the digit it is to be cut into."""
+    """Returns an axis and the length of the digit to cut it into."""
     for n in topological(_roots(stores)):
         if n.op not in (Op.FLOORDIV, Op.MOD) or not is_index(n) or n.srcs[1].op is not Op.CONST:
             continue
@@ -67,7 +69,7 @@ def _division(stores: Sequence[Store]) -> tuple[Axis, int] | None:
                 continue
             digit = divisor // gcd(factor, divisor)
             if isinstance(divisor, Size) or isinstance(digit, Size):
-                continue  # it may be 1
+                continue  # the digit may be 1
             if isinstance(term.arg.extent, Size):
                 if digit > 1 and term.arg.extent % digit == 0:
                     return term.arg, digit
@@ -101,7 +103,8 @@ def _with_position(store: Store, offset: Node, value: Node, axes, a: Axis, posit
 
 
 def _simplified(store: Store) -> Store:
-    """Every node takes the form that renamed axes will give it: what depends on which axis must not change later."""
+    """Brings every node into the form that it gets after renaming axes: the set of axes that a node depends
+    on must not change later."""
 
     def visit(n: Node) -> Node | None:
         return _fold_logic(n) or canonical(n, n.srcs)
@@ -111,7 +114,7 @@ def _simplified(store: Store) -> Store:
 
 
 def _fold_logic(n: Node) -> Node | None:
-    """NOT and OR of constants."""
+    """Folds NOT and OR of constants."""
     if n.dtype is not DType.BOOL:
         return None
     if n.op is Op.NOT and n.srcs[0].op is Op.CONST:
@@ -127,7 +130,7 @@ def _fold_logic(n: Node) -> Node | None:
 
 
 def _threshold(stores: Sequence[Store], least: float) -> tuple[Axis, int] | None:
-    """A store's axis and a position where a condition on it changes."""
+    """Returns an axis of a store and a position at which a condition on it changes."""
     for s in stores:
         for n in topological((s.offset, s.value)):
             if n.op not in COMPARES or n.op in (Op.EQ, Op.NE) or n.srcs[0].dtype is not DType.I64:

@@ -1,12 +1,12 @@
-"""Long reductions with few results, folded in chunks by many blocks and then over the chunks.
+"""Long reductions with few results: many blocks reduce chunks, and another reduction combines the chunks.
 
     sum over k of v       ->  sum over c of (sum over the k of chunk c of v)
-    sum of (v - g)**2     ->  sum over c of (own + n * (mean - g)**2), where `mean` and `own` are the chunk's mean and its sum of
-                              (v - mean)**2: one pass over v although g depends on all of it.  (Chan, Golub, LeVeque:
-                              "Algorithms for computing the sample variance", 1983.)
+    sum of (v - g)**2     ->  sum over c of (own + n * (mean - g)**2), where `mean` and `own` are the chunk's
+                              mean and its sum of (v - mean)**2: one loop over v although g depends on all of
+                              it.  (Chan, Golub, LeVeque: "Algorithms for computing the sample variance", 1983.)
 
-Chunks are whole positions of leading axes, so that the loads inside stay as they are; an axis without a good divisor is
-cut with a mask at its end.
+Chunks are whole positions of leading axes, so that the loads inside keep their form. An axis without a good
+divisor is cut with a mask at its end.
 """
 
 from __future__ import annotations
@@ -39,18 +39,20 @@ from frameloom.ir.symbolic.expr import Int, Size, hint_of
 
 Materialise = Callable[[Node, Sequence[Axis]], Node]
 
-LEAST = 1 << 15  # elements; a smaller reduction is over before a second launch would start
-CHUNK = 2048  # elements that a block should fold at least
-WAVES = 8  # blocks per multiprocessor to aim for
-COLUMNS = 128  # neighbouring results that one block computes where they are contiguous in memory
-MANY = 8  # times as many chunks as are wanted, where whole positions are chunks
-HELD = 16384  # elements of a chunk, so that it stays in registers for a second pass
+LEAST = 1 << 15  # elements; a smaller reduction ends before a second launch would start
+CHUNK = 2048  # minimum elements that a block should reduce
+WAVES = 8  # target number of blocks per multiprocessor
+COLUMNS = 128  # neighbouring results that one block computes if they are contiguous in memory
+MANY = 8  # maximum factor above the wanted number of chunks, if whole positions are chunks
+HELD = 16384  # elements of a chunk, so that it stays in registers for a second loop
 
 
 def split_reductions(store: Store, chip: Chip, materialise: Materialise) -> Store:
-    """`store` with every reduction that needs it folded in chunks; `materialise` stores the parts."""
+    """Returns `store` with every reduction that needs it reduced in chunks; `materialise` stores the
+    parts."""
     roots = [store.offset, store.value]
-    # From outside: a sum of squares is to be seen before what it depends on is cut.
+    # From outside: the pattern of a sum of squares must be seen before the reduction that it depends on is
+    # cut.
     while (
         n := next((r for r in reductions(roots)[::-1] if chunks(r, chip) > 1), None)
     ) is not None:
@@ -67,7 +69,8 @@ def split_reductions(store: Store, chip: Chip, materialise: Materialise) -> Stor
 
 
 def _flat(n: Node) -> Node:
-    """With one axis for those that memory sees as one, where their extents vary: chunks need not be whole positions of the first then."""
+    """Merges axes of `n` that are contiguous in memory, if an extent is dynamic. Then chunks need not be
+    whole positions of the first axis."""
     (value,), axes = n.srcs, n.arg.axes
     if value.bound or not any(isinstance(a.extent, Size) for a in axes):
         return n
@@ -76,7 +79,7 @@ def _flat(n: Node) -> Node:
 
 
 def chunks(n: Node, chip: Chip) -> int:
-    """Into how many chunks the reduction is best cut; 1: not at all."""
+    """Returns the best number of chunks for the reduction; 1 means not to cut it."""
     total, results = count(n.arg.axes), count(n.free)
     if (
         n.arg.kind in ("argmax", "argmin")
@@ -98,7 +101,8 @@ _ACROSS: weakref.WeakKeyDictionary[Node, bool] = weakref.WeakKeyDictionary()
 
 
 def is_across(n: Node) -> bool:
-    """Most of what is folded is contiguous along the results, not along what is folded (kept per node)."""
+    """Whether most of the input is contiguous along the results, not along the reduced axes (cached per
+    node)."""
     found = _ACROSS.get(n)
     if found is None:
         found = _ACROSS[n] = _is_across(n)
@@ -116,7 +120,8 @@ def _is_across(n: Node) -> bool:
 
 
 def _centre(n: Node) -> tuple[Node, Node] | None:
-    """(v, g) of a sum of (v - g)**2 where g is the same for all elements and depends on a reduction."""
+    """Returns (v, g) of a sum of (v - g)**2 where g is the same for all elements and depends on a reduction;
+    else None."""
     value = n.srcs[0]
     if n.arg.kind != "sum" or value.op is not Op.MUL or value.srcs[0] is not value.srcs[1]:
         return None
@@ -131,7 +136,7 @@ def _centre(n: Node) -> tuple[Node, Node] | None:
 
 
 class _Split:
-    """One reduction cut into about `count` chunks.  `outer`: its free axes."""
+    """One reduction cut into about `count` chunks. `outer`: its free axes."""
 
     def __init__(
         self, n: Node, count: int, outer: Sequence[Axis], materialise: Materialise
@@ -168,13 +173,14 @@ class _Split:
                 left = 1
 
     def _whole_positions(self, k: int, left: int) -> bool:
-        """Whether every position of the `k`-th axis, whose extent varies, is to be a chunk: none needs a mask then."""
+        """Whether every position of the `k`-th axis, whose extent is dynamic, becomes a chunk, so that no
+        mask is needed."""
         extent = self.n.arg.axes[k].extent
         rest = count(self.n.arg.axes[k + 1 :])
         return isinstance(extent, Size) and extent.hint <= MANY * left and rest >= CHUNK
 
     def result(self) -> Node:
-        """The reduction, over the chunks' results."""
+        """Returns the reduction over the chunks' results."""
         kind = self.n.arg.kind
         centre = _centre(self.n)
         if centre is not None:
@@ -183,7 +189,7 @@ class _Split:
         return fold(kind, self.chunk, self._part(kind, value))
 
     def _known(self, value: Node) -> Node:
-        """Reductions that the value depends on are computed before."""
+        """Replaces reductions that the value depends on by loads of their stored results."""
         while value.bound:
             r = next(r for r in reductions([value]) if r.bound == frozenset(r.arg.axes))
             read = self.materialise(r, [a for a in self.outer if a in r.free])
@@ -191,7 +197,7 @@ class _Split:
         return value
 
     def _part(self, kind: str, value: Node) -> Node:
-        """A load of the chunks' results of folding `value`."""
+        """Returns a load of the chunks' results of reducing `value`."""
         return self.materialise(fold(kind, self.inner, self._moved(kind, value)), self._axes)
 
     @property
@@ -202,7 +208,7 @@ class _Split:
         return (*self.outer, *self.chunk)
 
     def _moved(self, kind: str, value: Node) -> Node:
-        """`value` at the positions of a chunk; what folds to nothing behind the end."""
+        """Returns `value` at the positions of a chunk; past the end, the neutral element of the reduction."""
         return self._or_nothing(kind, self._masked(substitute(value, self.positions)))
 
     def _masked(self, value: Node) -> Node:
@@ -215,7 +221,7 @@ class _Split:
         return Node(Op.WHERE, value.dtype, (self.mask, value, nothing))
 
     def _count(self, dtype: DType) -> Node:
-        """How many elements a chunk has."""
+        """Returns the number of elements of a chunk."""
         if self.mask is None:
             return const(size(self.inner), dtype)
         position, end = self.mask.srcs
@@ -240,7 +246,7 @@ class _Split:
         return fold("sum", self.chunk, binary(Op.ADD, squares, between))
 
     def _whole(self, v: Node) -> Callable[[Node], Node | None]:
-        """Sums of `v` itself come from the chunks' sums."""
+        """Returns a function that replaces sums of `v` itself by sums of the chunks' sums."""
 
         def visit(n: Node) -> Node | None:
             if n.op is Op.REDUCE and n.arg.kind == "sum" and n.free == self.n.free:
@@ -254,10 +260,10 @@ class _Split:
 
 
 def reductions(roots: Sequence[Node]) -> list[Node]:
-    """Every REDUCE below `roots`, inner ones first."""
+    """Returns every REDUCE below `roots`, inner ones first."""
     found: list[Node] = []
     seen: set[Node] = set()
-    # As `topological`, past what has none inside.
+    # Like `topological`, but skips nodes that contain no reduction.
     stack: list[Node | tuple[Node]] = [*list(roots)[::-1]]
     while stack:
         n = stack.pop()
@@ -272,13 +278,14 @@ def reductions(roots: Sequence[Node]) -> list[Node]:
 
 
 def ordered(axes: frozenset[Axis], like: Sequence[Axis]) -> tuple[Axis, ...]:
-    """`axes`, those of `like` first and in its order."""
+    """Returns `axes`: those of `like` first and in its order."""
     known = tuple(a for a in like if a in axes)
     return (*known, *sorted(axes.difference(known), key=lambda a: a.name))
 
 
 def _lengths(extent: Int, wanted: int) -> tuple[Int, Int]:
-    """How long the chunks of an axis are, and how many.  Where the extent varies, so does their number and not their length."""
+    """Returns the length of the chunks of an axis, and their number. If the extent is dynamic, the length is
+    fixed and the number is dynamic."""
     if isinstance(extent, Size):
         length = 1 << (extent.hint // wanted).bit_length() - 1
         return length, (extent + length - 1) // length

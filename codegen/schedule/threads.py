@@ -1,4 +1,4 @@
-"""Which passes run on the thread pool, and what one work item is."""
+"""Decides which loop nests run on the thread pool, and what one work item is."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from frameloom.codegen.schedule.layout import is_index
 from frameloom.codegen.schedule.looptree import SQUARES, Item, Pass, accesses, nodes
 from frameloom.ir.symbolic.expr import Int, Size, hint_of, largest
 
-PARALLEL_WORK = 500_000  # cost units, about ten microseconds: the pool takes one to wake, on a busy machine more
-ROWS_ENOUGH = 16  # work items that are worth a parallel loop of their own
-CHUNKS = 64  # partial results of a parallel fold; part of the result's rounding, so never the thread count
-BLOCK = 4096  # positions of the lane axis in one work item, at least
+# In cost units; about 10 microseconds: the pool takes 1 to wake, on a busy machine more.
+PARALLEL_WORK = 500_000
+ROWS_ENOUGH = 16  # work items that justify a parallel loop of their own
+CHUNKS = 64  # partial results of a parallel reduction; they affect rounding, so never use the thread count
+BLOCK = 4096  # minimum positions of the lane axis in one work item
 
 
 def share(body: Sequence[Item]) -> None:
-    """Makes passes parallel that are worth it: as far outside as there are enough work items."""
+    """Makes loop nests parallel where this pays, as far outside as there are enough work items."""
     for p in body:
         if not isinstance(p, Pass) or p.scan:
             continue
@@ -40,10 +41,10 @@ def share(body: Sequence[Item]) -> None:
 
 
 def _leading(p: Pass) -> tuple[int, int]:
-    """How many of the outer loops make enough work items together, and how many those are."""
+    """Returns how many outer loops together give enough work items, and the number of these items."""
     loops = p.axes[:-1] if p.vector else p.axes
     if p.blocked is not None and p.blocked.within in loops:
-        loops = loops[: loops.index(p.blocked.within)]  # of a work item's own number
+        loops = loops[: loops.index(p.blocked.within)]  # its length depends on the item
     split, items = 0, 1
     while split < len(loops) and items < CHUNKS:
         items *= hint_of(loops[split].extent)
@@ -52,7 +53,8 @@ def _leading(p: Pass) -> tuple[int, int]:
 
 
 def _block(p: Pass, items: int, has_inner: bool) -> int:
-    """Positions of the lane axis in one work item; all blocks but the last are whole steps of its loop."""
+    """Returns the positions of the lane axis in one work item; all blocks but the last are whole steps of its
+    loop."""
     step = p.lanes * p.unroll
     least = step if has_inner else max(BLOCK // items // step, 1) * step
     wanted = -(-hint_of(p.vector.extent) * items // CHUNKS)
@@ -60,19 +62,19 @@ def _block(p: Pass, items: int, has_inner: bool) -> int:
 
 
 def positions(p: Pass) -> Int:
-    """How often what is innermost runs, at most."""
+    """Returns an upper bound of how often the innermost body runs."""
     inner = [positions(i) for i in p.body if isinstance(i, Pass)]
     return size(p.axes) * largest(1, *inner)
 
 
 def _enough(p: Pass, cost_of_all: float) -> tuple[Int, int]:
-    """A number, and how great it is to be for threads to pay."""
+    """Returns the number of positions, and the minimum of this number for which threads pay."""
     total = positions(p)
     return total, int(PARALLEL_WORK * hint_of(total) / max(cost_of_all, 1.0)) + 1
 
 
 def work(p: Pass) -> float:
-    """Cost of the whole pass."""
+    """Returns the cost of the whole loop nest."""
     total = sum(work(i) for i in p.body if isinstance(i, Pass))
     own = [i for i in p.body if not isinstance(i, Pass)]
     total += cost(n for n in nodes(own) if not is_index(n))

@@ -1,7 +1,8 @@
-"""Choices for a loop tree: which axis becomes lanes, the order of loops, unrolling, threads, row buffers.
+"""Schedules a loop tree for the CPU: vector axis, order of loops, unrolling, threads, row buffers.
 
-The axis of lanes is the one along which most bytes are contiguous.  It may be an axis of an outer pass: then all that
-is inside works on as many neighbours at once as there are lanes (a sum of columns, a softmax over dim 0).
+The vector axis is the one along which most bytes are contiguous. It may be an axis of an outer loop nest.
+Then everything inside works on as many neighbours at once as there are lanes (a sum of columns, a softmax
+over dim 0).
 """
 
 from __future__ import annotations
@@ -32,24 +33,25 @@ from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import Op
 from frameloom.ir.symbolic.expr import hint_of
 
-L2_BYTES = 1 << 20  # of a core, about
-SPAN = 256  # lane positions of a tile of transposed squares, so that runs of memory are long
-TILES = 3  # of one pass; they are on a thread's stack
-STRIP_ROWS = 64  # ... that are more than the first translation cache holds
-STRIP_BYTES = 16 << 10  # of a strip's accumulators
+L2_BYTES = 1 << 20  # of one core, approximately
+SPAN = 256  # lane positions of one tile of transposed squares; large, so that contiguous accesses are long
+TILES = 3  # per loop nest; they are on a thread's stack
+STRIP_ROWS = 64  # minimum rows for strips: more pages than the first-level TLB holds
+STRIP_BYTES = 16 << 10  # of the accumulators of one strip
 
-# Rough costs for the choice of lanes.
-STRIDED = 0.2  # speed of gathering lanes one by one, against a contiguous load
-ONE_BY_ONE = 0.4  # speed without lanes
-PARTIAL = 0.5  # speed of a part of a vector, beyond the lanes that it lacks
-# Work of a body whose positions and masks have to fit into a register each: with more, the compiler takes minutes for where they lie.
+# Rough costs for the choice of the vector axis.
+STRIDED = 0.2  # speed of gathering lanes one by one, relative to a contiguous load
+ONE_BY_ONE = 0.4  # speed without vectors
+PARTIAL = 0.5  # speed of a partial vector, in addition to the lanes that it lacks
+# If a body costs more than this, its positions and masks must each fit into one register. Otherwise the C++
+# compiler needs minutes to assign registers.
 LONG = 400
 ROW = 16  # positions that cost as much as starting a loop inside another
-ACROSS = 32  # ... as folding the lanes of an accumulator at the end of a row
+ACROSS = 32  # ... as combining the lanes of an accumulator at the end of a row
 
 
 def finish(tree: Tree, isa: Isa) -> None:
-    """Fills in the choices of every pass of `tree`."""
+    """Makes all choices for every loop nest of `tree`."""
     _lanes(tree.body, isa)
     share(tree.body)
     keep(tree.body, 1)
@@ -69,13 +71,14 @@ def _lanes(body: Sequence[Item], isa: Isa) -> None:
 
 
 def _best(p: Pass, isa: Isa, start: int = 0) -> tuple[float, Axis | None]:
-    """The score of the best axis of `p`, or of the best axes of the passes inside (None).  `start`: positions that
-    cost as much as starting the loop."""
+    """Returns the score of the best axis of `p` and the axis, or the score of the best axes of the loop nests
+    inside and None. `start`: the number of positions that cost as much as starting the loop."""
     found = accesses(p.body)
     inner = [i for i in p.body if isinstance(i, Pass)]
     best: tuple[float, Axis | None] = (-1.0, None)
     if p.scan and any(f.node.arg.kind == "prod" for f in p.folds):
-        # One position after the other: where an early product is 0 and a later one infinite, another order has another result.
+        # One position after the other: if an early product is 0 and a later one infinite, another order has
+        # another result.
         return sum(width * count(offset.free) for offset, width in found) * ONE_BY_ONE, None
     if inner:
         best = (sum(_best(i, isa, ROW)[0] for i in inner), None)
@@ -104,7 +107,7 @@ def _score(accesses: list[tuple[Node, int]], a: Axis, isa: Isa) -> float:
 
 
 def _ordered(p: Pass, axes: Sequence[Axis]) -> tuple[Axis, ...]:
-    """Large strides outside."""
+    """Sorts `axes`: large strides outside."""
     found = accesses(p.body)
 
     def reach(a: Axis) -> float:
@@ -130,7 +133,7 @@ def _vectorise(p: Pass, axis: Axis, isa: Isa) -> None:
     )
     work = cost(inside)
     if gathers or work > LONG or any(_is_one_for_some_lanes(n, axis) for n in inside):
-        # Lanes that are collected one by one are not worth more than a register of floats.
+        # Lanes that are collected one by one do not pay for more than one register of floats.
         p.lanes = min(p.lanes, isa.lanes(4))
     has_inner = any(isinstance(i, Pass) for i in p.body)
     for inner in p.body:
@@ -155,12 +158,12 @@ def _vectorise(p: Pass, axis: Axis, isa: Isa) -> None:
 
 
 def _is_one_for_some_lanes(n: Node, axis: Axis) -> bool:
-    """Whether it is a load of one element, which is there for some lanes alone."""
+    """Whether `n` loads one element for all lanes, under a mask that differs between lanes."""
     return n.op is Op.LOAD and len(n.srcs) == 2 and axis in n.srcs[1].free - n.srcs[0].free
 
 
 def _transpose(p: Pass) -> None:
-    """Plans squares for loads that are contiguous along another axis than the lanes."""
+    """Plans transpose tiles for loads that are contiguous along an axis other than the lanes."""
     candidates: dict[Axis, list[Node]] = {}
     for n in nodes(p.body):
         if n.op is not Op.LOAD or len(n.srcs) != 1:
@@ -186,7 +189,7 @@ def _transpose(p: Pass) -> None:
 
 
 def _strip(p: Pass) -> None:
-    """Plans strips for reductions along rows that lie far apart."""
+    """Plans accumulator strips for reductions along rows that are far apart in memory."""
     inner = [i for i in p.body if isinstance(i, Pass)]
     folds = [fold for i in inner for fold in i.folds]
     own = all(
@@ -199,10 +202,10 @@ def _strip(p: Pass) -> None:
     if min(count(i.axes) for i in inner) < STRIP_ROWS:
         return
     step = p.lanes * p.unroll
-    # An accumulator and a term of each fold.
+    # An accumulator and a partial sum of each fold.
     room = STRIP_BYTES // (2 * len(folds) * max(f.value.dtype.bytes for f in folds))
     if len(inner) > 1:
-        # Rows are read again by the next pass, from the cache.
+        # The next loop nest reads the rows again, from the cache.
         room = min(
             room,
             L2_BYTES
@@ -228,6 +231,6 @@ def element_bytes(n: Node) -> int:
     if n.op is Op.LOAD and n.dtype is DType.BOOL:
         return 1
     if n.dtype is DType.BOOL:
-        # Masks of positions are made in 32 bits: narrowed from several registers, they take g++ seconds.
+        # Masks of positions are made in 32 bits: narrowing them from several registers takes g++ seconds.
         return 4 if any(is_index(s) for s in n.srcs) else 1
     return n.dtype.bytes

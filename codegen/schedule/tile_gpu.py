@@ -1,17 +1,20 @@
-"""A launch: one kernel of the form of partition.py as folds and stores over two groups of axes, and its blocks.
+"""A launch: one kernel of the form of partition.py as reductions and stores over two groups of axes, and its
+blocks.
 
-Every block has a tile of positions.  A tile has one or two dimensions, each a run of positions of a group of axes
-counted as one number (the last axis fastest):
+Every block has a tile of positions. A tile has one or two dimensions. Each is a range of positions of a group
+of axes, counted as one number (the last axis fastest):
 
     pointwise, one fast axis       tile (outer)
-    pointwise, two fast axes       tile (y, x): what is contiguous along one is read in squares of both
-    pointwise, work per row or     tile (y, x): what depends on one of them is computed once for all of the other,
-      column                       as the scale of every channel
-    pointwise, short rows          tile (y, x): x is what one thread reads at once, y the place of that
+    pointwise, two fast axes       tile (y, x): tensors that are contiguous along one are read in squares of
+                                   both
+    pointwise, work per row or     tile (y, x): values that depend on one of them are computed once for all of
+      column                       the other, such as the scale of every channel
+    pointwise, short rows          tile (y, x): x is what one thread reads at once, y the number of such a run
     reductions                     tile (outer, inner); with one outer position per block just (inner)
 
-`inner` is held whole (*persistent*) where it fits into registers, else looped over, once per stage of folds and once for
-the stores.  Where its extent varies from call to call, the captured call's decides, and what is longer than was held then is looped over.
+The tile holds all of `inner` (*persistent*) if it fits into registers. Otherwise a loop iterates over it:
+once per stage of reductions and once for the stores. If the extent of `inner` is dynamic, its hint decides; a
+call with a longer `inner` than the tile holds uses a loop.
 """
 
 from __future__ import annotations
@@ -37,35 +40,36 @@ from frameloom.ir.symbolic.compare import at_most, divides, require
 from frameloom.ir.symbolic.expr import Int, Size, hint_of
 
 POINTWISE = 1024  # positions of a block
-SHARED = 10.0  # weight of what depends on rows or columns alone, for which a tile has both
-WASTE = 1.15  # positions of such tiles per position that there is
+SHARED = 10.0  # minimum cost of values that depend on rows or columns alone, for a tile of both
+WASTE = 1.15  # maximum positions of such tiles per position that exists
 VECTOR = 16  # bytes that a thread reads at once
-SHORTEST = 128  # positions of `inner` that are held where more may come
-SPARE = 1 / 12  # of a row of blocks that may be empty
-SQUARE = 64  # side of a tile that reads both ways; half of it for wide elements
+SHORTEST = 128  # minimum held positions of `inner` if its extent is dynamic
+SPARE = 1 / 12  # maximum share of a row of blocks that may be empty
+SQUARE = 64  # side of a tile for accesses in both directions; half of it for wide elements
 HELD = 16384  # positions of `inner` that a block keeps in registers
 STEP = 2048  # positions of one step of a loop over `inner`
-COLUMNS = 128  # outer positions of a block where neighbours are contiguous
-AHEAD = 4  # steps of such a loop that are in flight
-FEW = 16  # of `inner`, in such a block
+COLUMNS = 128  # outer positions of a block if neighbours are contiguous
+AHEAD = 4  # steps of such a loop whose loads are in flight
+FEW = 16  # positions of `inner`, in such a block
 
 
 @dataclass(eq=False, slots=True)
 class Fold:
-    """A reduction of `value` over the inner axes.  `result` is the leaf that stands for it in other values; `stage` is
-    greater than that of every fold in `value`.  `positions`: the inner axes in the order in which argmax counts."""
+    """A reduction of `value` over the inner axes. `result` is the leaf that represents it in other values;
+    `stage` is greater than that of every fold in `value`. `positions`: the inner axes in the order in which
+    argmax counts."""
 
     kind: str
     value: Node
     result: Node
     stage: int
     positions: tuple[Axis, ...]
-    scan: bool = False  # cumulative: `result` is the fold up to every inner position
+    scan: bool = False  # cumulative: `result` is the running value at every inner position
 
 
 @dataclass(eq=False, slots=True)
 class Dimension:
-    """One dimension of the tile: `axes` counted as one number up to `extent`, `block` of them at a time."""
+    """One dimension of the tile: `axes` counted as one number up to `extent`, `block` positions at a time."""
 
     name: str
     axes: tuple[Axis, ...]
@@ -86,7 +90,7 @@ class Dimension:
 
 @dataclass(eq=False, slots=True)
 class Launch:
-    """`parallel`: dimensions that the grid covers; `inner`: the dimension that is folded, or None."""
+    """`parallel`: dimensions that the grid covers; `inner`: the dimension that is reduced, or None."""
 
     parallel: list[Dimension]
     inner: Dimension | None
@@ -99,7 +103,8 @@ class Launch:
 
     @property
     def longer(self) -> Launch | None:
-        """The same with a loop over `inner`, on the same grid, if that may be longer than what is held of it."""
+        """The same launch with a loop over `inner`, on the same grid, if `inner` may be longer than what the
+        tile holds."""
         r = self.inner
         if r is None or not self.persistent or at_most(r.extent, r.block):
             return None
@@ -115,7 +120,7 @@ class Launch:
 
 
 def plan(kernel: Kernel, chip: Chip) -> Launch:
-    """The launch of a kernel that partition.py made."""
+    """Returns the launch of a kernel that partition.py made."""
     buffers = _buffers(kernel)
     if is_scatter(kernel):
         kernel = _with_flags_set(kernel)
@@ -131,7 +136,8 @@ def plan(kernel: Kernel, chip: Chip) -> Launch:
 
 
 def _with_flags_set(kernel: Kernel) -> Kernel:
-    """A scatter's kernel whose checks are scatters, too: to the flag, where a position is bad."""
+    """Returns a scatter's kernel with its checks turned into scatters, which set the flag if a position is
+    bad."""
     first, *flags = kernel.stores
     stores = [first]
     for f in flags:
@@ -153,7 +159,7 @@ def _buffers(kernel: Kernel) -> tuple[Buffer, ...]:
 
 
 def is_result(n: Node) -> bool:
-    """A leaf that stands for a fold."""
+    """Whether `n` is a leaf that represents a reduction."""
     return n.op is Op.LOAD and n.arg.name.startswith("fold:")
 
 
@@ -184,7 +190,7 @@ def _leaves(
     inner: tuple[Axis, ...],
     made: dict[tuple[str, bool, Node], Fold],
 ) -> list[Node]:
-    """`roots` with leaves for the reductions, whose folds go into `made`."""
+    """Returns `roots` with leaves for the reductions, and adds their folds to `made`."""
     roots = list(roots)
     while found := reductions(roots):
         r = found[0]
@@ -214,7 +220,7 @@ def _coalesced(
 ) -> tuple[list[Fold], list[Store], tuple[Axis, ...], tuple[Axis, ...]]:
     goals = [Sink((*outer, *inner), f.value, positions=f.positions) for f in folds]
     goals += [Sink((*outer, *inner), s.value, s.buffer, s.offset) for s in stores]
-    # What stands for a fold depends on the outer axes together: it is merged with the rest.
+    # The leaf of a fold depends on all outer axes, so it is merged with the rest.
     goals += [Sink((*outer, *inner), f.result) for f in folds]
     goals, outer = coalesce(goals, outer)
     for f, g in zip(folds, goals, strict=False):
@@ -224,13 +230,13 @@ def _coalesced(
         f.value, f.result, f.positions = g.value, r.value, g.positions
     done = []
     for s, g in zip(stores, goals[len(folds) :], strict=False):
-        # A scatter's positions count, whether its place depends on them or not.
+        # All positions of a scatter count, also those that its offset does not depend on.
         axes = tuple(a for a in (*outer, *inner) if s.scatter is not None or a in g.offset.free)
         done.append(replace(s, offset=g.offset, value=g.value, axes=axes))
     return folds, done, outer, inner
 
 
-# --- what lies next to each other in memory
+# --- contiguous accesses
 
 
 def accesses(folds: Sequence[Fold], stores: Sequence[Store]) -> list[tuple[Node, int]]:
@@ -250,7 +256,7 @@ def accesses(folds: Sequence[Fold], stores: Sequence[Store]) -> list[tuple[Node,
 def _by_reach(
     folds: Sequence[Fold], stores: Sequence[Store], axes: tuple[Axis, ...]
 ) -> tuple[Axis, ...]:
-    """The axis along which most bytes are contiguous comes last, large strides first."""
+    """Sorts axes: the one along which most bytes are contiguous comes last, large strides first."""
     found = accesses(folds, stores)
     whole = sum(width * count(offset.free) for offset, width in found)
 
@@ -262,14 +268,14 @@ def _by_reach(
                 work = width * count(offset.free)
                 near += work if _is_unit(along[0]) else 0
                 reach += work * abs(hint_of(along[0]))
-        # The order of a small part is not worth going through the rest in leaps.
+        # Contiguity of a small part of the bytes does not justify large strides in the rest.
         return (near if near >= whole / 16 else 0.0), -reach
 
     return tuple(sorted(axes, key=key))
 
 
 def _contiguous(found: Sequence[tuple[Node, int]], axes: Sequence[Axis]) -> float:
-    """Bytes accessed with stride 1 along one of `axes`."""
+    """Returns the bytes accessed with stride 1 along one of `axes`."""
     total = 0.0
     for offset, width in found:
         for a in axes:
@@ -287,7 +293,7 @@ def _is_unit(step: Int) -> bool:
 
 
 def power(n: int) -> int:
-    """The least power of two that is at least `n`."""
+    """Returns the least power of two that is at least `n`."""
     return 1 << max(0, n - 1).bit_length()
 
 
@@ -307,7 +313,7 @@ def _pointwise(axes: tuple[Axis, ...], stores: list[Store], chip: Chip) -> Launc
     block = min(POINTWISE, max(32, power(-(-total // chip.multiprocessors))))
     fast = hint_of(axes[-1].extent) if len(axes) > 1 else 0
     if fast and -(-fast // block) * block <= fast * (1 + SPARE):
-        # What depends on the row alone is computed once for a block.
+        # A block computes once what depends on the row alone.
         rows, row = Dimension("y", axes[:-1], 1), Dimension("x", axes[-1:], block)
         return Launch([rows, row], None, [], stores, warps=max(1, min(4, block // 128)))
     warps = max(1, min(4, block // 128))
@@ -320,7 +326,8 @@ def _pointwise(axes: tuple[Axis, ...], stores: list[Store], chip: Chip) -> Launc
 def _by_vectors(
     axes: tuple[Axis, ...], lanes: int, block: int, stores: Sequence[Store], warps: int
 ) -> Launch:
-    """Each division that finds a position's place on its axes serves all that a thread reads at once."""
+    """Makes a launch in which one division (to find the position on the axes) serves all that a thread reads
+    at once."""
     *rest, fast = axes
     high, low = Axis(f"{fast.name}h", fast.extent // lanes), Axis(f"{fast.name}l", lanes)
     place = {fast: add(mul(axis(high), index(lanes)), axis(low))}
@@ -334,7 +341,8 @@ def _by_vectors(
 
 
 def _square(axes: tuple[Axis, ...], found: Sequence[tuple[Node, int]]) -> tuple[Axis, Axis] | None:
-    """(other, fast): a good part of the bytes is contiguous along `other` and not along the fast axis."""
+    """Returns (other, fast) if a large part of the bytes is contiguous along `other` and not along the fast
+    axis."""
     if len(axes) < 2:
         return None
     fast = axes[-1]
@@ -354,7 +362,7 @@ def _square(axes: tuple[Axis, ...], found: Sequence[tuple[Node, int]]) -> tuple[
 
 
 def _sharing(axes: tuple[Axis, ...], stores: Sequence[Store], chip: Chip) -> list[Dimension] | None:
-    """Rows and columns of a tile whose positions share a good part of the work."""
+    """Returns rows and columns of a tile if its positions can share a large part of the work; else None."""
     if len(axes) < 2 or count(axes) < 4 * POINTWISE * chip.multiprocessors:
         return None
     *rest, fast = axes
@@ -402,11 +410,11 @@ def _with_inner(
         while together > 1 and -(-rows // together) < 4 * chip.multiprocessors:
             together //= 2
         x = Dimension("x", outer, together)
-    if whole:  # a scan has no loop: longer ones are compiled anew
+    if whole:  # a scan has no loop: longer ones are compiled again
         require(bool(r.extent <= r.block), "a scan is longer than its block")
     tile = x.block * r.block
     least = 1 if across and not persistent else 4
     warps = max(1, min(least, tile // 128), min(16, tile // 1024))
-    # Rows are read a few steps ahead; columns have enough blocks to hide it.
+    # Rows are loaded a few steps ahead. Columns have enough blocks to hide the latency.
     stages = 1 if persistent or across else AHEAD
     return Launch([x], r, folds, stores, persistent, warps, stages)

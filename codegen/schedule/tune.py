@@ -1,6 +1,7 @@
-"""Other ways to launch a kernel than schedule/tile_gpu.py's: what mode="max-autotune" times.
+"""Alternatives to the launch that schedule/tile_gpu.py chooses; mode="max-autotune" times them.
 
-The candidates are near the default: a few changes of blocks, warps and stages that each have been the best for some kernel.
+The candidates are near the default: a few changes of blocks, warps and stages. Each change has been the best
+for some kernel.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from typing import Any
 
 from frameloom.codegen.schedule.tile_gpu import AHEAD, HELD, STEP, Launch, power
 
-MOST = 12  # candidates of a kernel
-TILE = 32768  # positions of a block
+MOST = 12  # maximum candidates of a kernel
+TILE = 32768  # maximum positions of a block
 WARPS = (1, 2, 4, 8, 16, 32)
-SHARES = (1, 128)  # positions of a thread: fewest and most
+SHARES = (1, 128)  # minimum and maximum positions of a thread
 
-# What is tried, the most promising first; blocks and warps as multiples of the default's where nothing else is said.
+# The changes to try, the most promising first. Blocks and warps are multiples of the default, unless noted.
 # fmt: off
 FLAT = (  # block, warps (as they are)
     (1, 8), (1, 2), (2, 4), (2, 8), (0.5, 4), (4, 4), (4, 8), (0.5, 2), (1, 4), (0.25, 4), (4, 16),
@@ -32,7 +33,8 @@ STEPS = (  # positions of a step, warps, stages (0: the default's)
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """`blocks`: of the parallel dimensions of a Launch, in order; `inner`: of its inner dimension, 0 where there is none."""
+    """A choice for a Launch. `blocks`: block sizes of its parallel dimensions, in order; `inner`: that of its
+    inner dimension, 0 if it has none."""
 
     blocks: tuple[int, ...]
     inner: int
@@ -49,14 +51,14 @@ class Tuning:
 
 
 def of(launch: Launch) -> Tuning:
-    """The Tuning that changes nothing."""
+    """Returns the Tuning that changes nothing."""
     blocks = tuple(d.block for d in launch.parallel)
     inner = launch.inner.block if launch.inner else 0
     return Tuning(blocks, inner, launch.warps, launch.stages, launch.persistent)
 
 
 def apply(launch: Launch, tuning: Tuning) -> None:
-    """Gives `launch`, which is fresh, the blocks of `tuning`."""
+    """Gives `launch`, a newly made one, the blocks, warps and stages of `tuning`."""
     assert len(tuning.blocks) == len(launch.parallel)
     for d, block in zip(launch.parallel, tuning.blocks, strict=True):
         d.block = block
@@ -68,7 +70,7 @@ def apply(launch: Launch, tuning: Tuning) -> None:
 
 
 def candidates(launch: Launch) -> list[Tuning]:
-    """At most MOST tunings that differ from the default of `launch`, the most promising first."""
+    """Returns at most MOST tunings that differ from the default of `launch`, the most promising first."""
     default = of(launch)
     found: dict[Tuning, None] = {}
     for one in _reductions(launch, default) if launch.inner else _pointwise(default):

@@ -1,6 +1,6 @@
-"""What the Triton generator knows of a GPU: plain numbers, read once per device.
+"""What the Triton writer knows about a GPU: numbers, read once per device.
 
-`chip_of("cuda:1")` asks PyTorch; where no GPU answers, H200 stands in, so that kernels can be generated anywhere.
+`chip_of("cuda:1")` asks PyTorch. Without a GPU it returns H200, so that kernels can be generated anywhere.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """`arch` is 10 * major + minor of the compute capability; `bandwidth` bytes per second that a copy reaches."""
+    """`arch`: 10 * major + minor of the compute capability; `bandwidth`: bytes per second that a copy
+    reaches."""
 
     name: str
     arch: int
@@ -34,12 +35,12 @@ H200 = Chip(
     shared_per_sm=228 << 10,
     bandwidth=4.26e12,
 )
-COPY_SHARE = 0.88  # of the bandwidth on paper: what a copy of large arrays reaches
+COPY_SHARE = 0.88  # of the nominal bandwidth: what a copy of large arrays reaches
 
 
 @functools.cache
 def chip_of(device: str = "cuda") -> Chip:
-    """The numbers of a CUDA device of this process; those of an H200 where there is none."""
+    """Returns the numbers of a CUDA device of this process; those of an H200 if there is none."""
     import torch
 
     if not torch.cuda.is_available():
@@ -58,7 +59,7 @@ def chip_of(device: str = "cuda") -> Chip:
 
 
 def _bandwidth(properties: Any) -> float:
-    # memory_clock_rate in kHz, two transfers a clock; memory_bus_width in bits.
+    # memory_clock_rate is in kHz, with two transfers per clock; memory_bus_width is in bits.
     clock = getattr(properties, "memory_clock_rate", 0)
     width = getattr(properties, "memory_bus_width", 0)
     return COPY_SHARE * 2e3 * clock * width / 8 if clock and width else Chip.bandwidth

@@ -1,4 +1,5 @@
-"""Triton text of the folds of a launch: in a loop over the inner dimension, with an accumulator per lane, or at once over a whole tile."""
+"""Triton text of the reductions of a launch: in a loop over the inner dimension, with an accumulator per
+lane, or at once over a whole tile."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ SCANS = {"sum": "_add", "prod": "_mul", "max": "_max", "min": "_min", "logaddexp
 
 
 def fold_pass(writer: Writer, folds: list[Fold], online: dict[Fold, Fold]) -> None:
-    """One loop that computes `folds`; with those that `online` names goes the sum that it leads to."""
+    """Writes one loop that computes `folds`. For a max that `online` has as a key, the loop also computes the
+    sum of exponentials."""
     accumulators = {f: writer.fresh("acc") for f in folds}
     sums = {online[f]: writer.fresh("acc") for f in folds if f in online}
     for f, name in accumulators.items():
@@ -58,7 +60,8 @@ def fold_pass(writer: Writer, folds: list[Fold], online: dict[Fold, Fold]) -> No
 
 
 def _accumulate_online(writer: Writer, f: Fold, most: str, total: str) -> None:
-    """The greatest element of every lane so far, and the sum of the exponentials of what is less by how much."""
+    """Writes the update of the maximum of every lane so far, and of the sum of exponentials relative to
+    it."""
     value, part = writer.fresh(), writer.fresh()
     writer.line(f"{value} = {_folded(writer, f)}")
     power = writer.function(Op.EXP2, DType.F32)
@@ -74,7 +77,7 @@ def _bind_online(writer: Writer, f: Fold, most: str, sum_: Fold, total: str) -> 
     writer.line(f"{greatest} = {_reduced(writer, f, most, '')}")
     lanes = f"{total} * tl.exp({most} - {greatest})"
     writer.line(f"{whole} = {_reduced(writer, sum_, lanes, '')}")
-    # No element was greater than -inf.
+    # The sum is 0: no element is greater than -inf.
     _bind_result(writer, f, f'tl.where({whole} == 0.0, -float("inf"), {greatest})')
     _bind_result(writer, sum_, f'tl.where({whole} == 0.0, float("nan"), {whole})')
 
@@ -99,7 +102,7 @@ def _accumulate(writer: Writer, f: Fold, name: str) -> None:
 
 
 def fold_at_once(writer: Writer, f: Fold) -> None:
-    """A fold, or a scan, of a tile that holds all positions."""
+    """Writes a reduction, or a scan, of a tile that holds all positions."""
     if f.scan:
         return _bind_result(writer, f, _scanned(writer, f))
     place = _place(writer, f) if f.kind in ("argmax", "argmin") else ""
@@ -116,7 +119,7 @@ def _scanned(writer: Writer, f: Fold) -> str:
 
 
 def _folded(writer: Writer, f: Fold) -> str:
-    """The value to fold, spread over the tile, with nothing behind its end."""
+    """Returns the value to reduce, broadcast to the tile, with the neutral element past the end."""
     value = writer.typed(f.value)
     nothing = literal(identity(f.kind, f.value.dtype), f.value.dtype)
     inner = writer.launch.inner
@@ -131,7 +134,7 @@ def _folded(writer: Writer, f: Fold) -> str:
 
 
 def _place(writer: Writer, f: Fold) -> str:
-    """The position that argmax counts, spread over the tile."""
+    """Returns the position that argmax counts, broadcast to the tile."""
     dtype = count_dtype(size(f.positions))
     place = writer.operand(linear(map(axis, f.positions), row_major(f.positions)), dtype)
     return f"{place} + tl.zeros({writer.shape()}, {TYPES[dtype]})"

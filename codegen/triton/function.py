@@ -1,8 +1,8 @@
-"""Launch -> the text of one Triton kernel.
+"""Turns a launch into the text of one Triton kernel.
 
-A value is defined once: before the loops where it does not depend on the inner dimension, else in the loop that needs it.
-Tiles of two dimensions are [outer, inner]; what spans one of them has length 1 along the other.  (One class: the lines of a
-kernel are in one order, with one set of names.)
+A value is defined once: before the loops if it does not depend on the inner dimension, else in the loop that
+needs it. Tiles of two dimensions are [outer, inner]; a value that spans only one of them has length 1 along
+the other. (One class, because the lines of a kernel have one order and one set of names.)
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class Writer(Ops):
         self.tile = [d for d in self.dims if d.block > 1]
         self.of_axis = {a: d.name for d in self.dims for a in d.axes}
         self.names = {d.name: d.name for d in self.dims}
-        self.starts: dict[str, str] = {}  # dimension -> its position at which the tile begins
-        self.masks: dict[str, str] = {}  # dimension -> name of the mask of what is inside
-        self.named = named  # how many names there are so far
+        self.starts: dict[str, str] = {}  # dimension -> position at which the tile begins
+        self.masks: dict[str, str] = {}  # dimension -> name of the mask of the positions inside
+        self.named = named  # number of names so far
         self.short = tolerant(launch)
         self.aligned = aligned_rows(launch)
         self.lane = ""  # the inner position counted from where rows are aligned
 
-    # --- the whole
+    # --- the whole kernel
 
     def body(self) -> list[str]:
         self._positions()
@@ -68,7 +68,7 @@ class Writer(Ops):
         outside = [s for s in launch.stores if not self._spans_inner(s.offset)]
         if launch.inner is None:
             self._loads_first()
-            # Stores may be to what others read, and loads are not moved over them.
+            # A store may overwrite what other stores read, and the compiler does not move loads over stores.
             for s in launch.stores:
                 self.value(s.value)
             for s in launch.stores:
@@ -99,8 +99,9 @@ class Writer(Ops):
         return self.launch.inner is not None and not n.free.isdisjoint(self.launch.inner.axes)
 
     def _loads_first(self) -> None:
-        """What is read for every position is under way while the rest is computed for parts of the tile, which the threads
-        hand to each other and wait for: rows and columns, blocks of random numbers."""
+        """Defines loads that span the whole tile first. So they are in flight while the rest is computed for
+        parts of the tile, such as rows, columns and blocks of random numbers. Threads exchange these parts
+        and wait for each other."""
         roots = [*(f.value for f in self.launch.folds), *(s.value for s in self.launch.stores)]
         values = topological(roots)
         draws = any(n.op is Op.RANDOM for n in values)
@@ -124,13 +125,13 @@ class Writer(Ops):
         return f"{stem}{self.named}"
 
     def spread(self, text: str, d: Dimension) -> str:
-        """A range along `d` as a part of the tile."""
+        """Returns the text of a range along `d` as a part of the tile."""
         if len(self.tile) < 2:
             return text
         return f"({text})[:, None]" if d is self.tile[0] else f"({text})[None, :]"
 
     def _positions(self) -> None:
-        """The positions of the parallel dimensions."""
+        """Writes the positions of the parallel dimensions."""
         number = "tl.program_id(0)"
         if any(not fits_i32(d.extent + d.block) for d in self.launch.parallel):
             number += ".to(tl.int64)"
@@ -150,10 +151,12 @@ class Writer(Ops):
                 self.masks[d.name] = f"{d.name}_in"
 
     def _inner_positions(self, start: str, low: bool, high: bool) -> None:
-        """The positions of the inner dimension from `start` on; they may be before its first (`low`) or behind its last."""
+        """Writes the positions of the inner dimension from `start` on. They may be before its first (`low`)
+        or after its last position (`high`)."""
         d = self.launch.inner
         assert d is not None
-        # A name of its own in every pass: Triton carries what is assigned twice from one step of a loop to the next.
+        # A new name in every loop: Triton carries a name that is assigned twice from one iteration to the
+        # next.
         name = self.names[d.name] = self.fresh(d.name)
         self.starts[d.name] = start
         text = f"tl.arange(0, {d.block})" if d.block > 1 else "0"
@@ -175,7 +178,7 @@ class Writer(Ops):
             self.masks[d.name] = f"{name}_in"
 
     def _axis(self, a: Axis) -> str:
-        """The position along one axis of a dimension."""
+        """Returns the position along one axis of a dimension."""
         d = next(d for d in self.dims if a in d.axes)
         name = self.names[d.name]
         if len(d.axes) == 1:
@@ -191,17 +194,17 @@ class Writer(Ops):
             self.line(f"{found} = {text}", scope)
         return found
 
-    # --- passes over the inner dimension
+    # --- loops over the inner dimension
 
     def _align(self) -> None:
-        """Where rows start anywhere, positions are counted from the last place before that loads can be wide at."""
+        """If rows may start at any element, counts positions from the last aligned element before the row."""
         if self.aligned is not None:
             start = self.value(self.aligned.start).text
             self.line(f"start = {start} // {self.aligned.width} * {self.aligned.width}")
             self.line(f"shift = {start} - start")
 
     def pass_over(self, work: Callable[[], object]) -> None:
-        """`work` for each step of a loop; the steps that are full need no mask."""
+        """Runs `work` for each step of a loop over the inner dimension; full steps need no mask."""
         d = self.launch.inner
         assert d is not None
         low, end, last = 0, d.extent // d.block * d.block, d.extent
@@ -228,7 +231,7 @@ class Writer(Ops):
         self.masks.pop(d.name, None)
 
     def _loop(self, low: int, end: Int, work: Callable[[], object]) -> None:
-        """`work` for the steps from `low` to `end`, which are full."""
+        """Runs `work` for the steps from `low` to `end`, which are full."""
         assert self.launch.inner is not None
         self.loop = Scope(2)
         self._inner_positions("at", False, False)
@@ -251,7 +254,7 @@ class Writer(Ops):
     # --- values
 
     def dims_of(self, n: Node) -> Dims:
-        """The dimensions of the tile that the value of `n` spans."""
+        """Returns the dimensions of the tile that the value of `n` spans."""
         names = {self.of_axis[a] for a in n.free if a in self.of_axis}
         return frozenset(d.name for d in self.tile if d.name in names)
 
@@ -266,7 +269,7 @@ class Writer(Ops):
         return found or self.top.names.get(n)
 
     def value(self, node: Node) -> Value:
-        """The node's value, defined now if it is not yet."""
+        """Returns the node's value; defines it now if it is not yet defined."""
         stack = [node]
         while stack:
             n = stack[-1]
@@ -291,14 +294,15 @@ class Writer(Ops):
         return list(n.srcs)
 
     def operand(self, n: Node, dtype: DType) -> str:
-        """The text of `n` as `dtype`, which differs from its own only for narrow indices."""
+        """Returns the text of `n` as `dtype`, which differs from the dtype of `n` only for narrow indices."""
         value = self.value(n)
         if value.dtype is dtype or value.literal:
             return value.text
         return f"{value.text}.to({TYPES[dtype]})"
 
     def typed(self, n: Node) -> str:
-        """The text of `n` in its own dtype.  A bare literal has none: alone, or beside others, it is an int32 or a float32."""
+        """Returns the text of `n` in its own dtype. A bare literal has no dtype: alone or with other
+        operands, Triton reads it as int32 or float32."""
         return full(n.arg, n.dtype) if self.value(n).literal else self.operand(n, n.dtype)
 
     def _define(self, n: Node) -> None:
@@ -355,7 +359,8 @@ class Writer(Ops):
     # --- memory
 
     def parts(self, offset: Node) -> list[Node]:
-        """Summands of an offset, by the dimensions that they span: what is the same for a whole tile comes first."""
+        """Returns the summands of an offset, grouped by the dimensions that they span. The one that is the
+        same for a whole tile is first."""
         terms, constant = terms_of(offset)
         groups: dict[Dims, dict[Node, int]] = {}
         for term, factor in terms.items():
@@ -365,7 +370,7 @@ class Writer(Ops):
         return [sum_of(first, constant), *(sum_of(g, 0) for g in others)]
 
     def _place_of(self, buffer: Buffer, offset: Node, mask: Node | None) -> tuple[str, str]:
-        """Pointer and mask of an access."""
+        """Returns the pointer and the mask of an access."""
         texts = [self.pointers[buffer]]
         if self.aligned is not None and offset in self.aligned.offsets:
             texts += ["start", self.lane]
@@ -403,5 +408,5 @@ class Writer(Ops):
 
 
 def number_text(bits: str, dtype: DType) -> str:
-    """The number of which a 64-bit integer has the bits."""
+    """Returns the text of the number whose bits the 64-bit integer `bits` has."""
     return f"{bits}.to(tl.float64, bitcast=True)" if dtype is DType.F64 else bits

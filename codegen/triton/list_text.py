@@ -1,8 +1,9 @@
-"""KernelList -> the text of one Triton kernel, the same for lists of any length and sizes.
+"""Turns a KernelList into the text of one Triton kernel, which is the same for lists of any length and sizes.
 
-A block does up to `block` elements of one row.  It is told which by `blocks` (two numbers a block: the row, and how many
-whole blocks of it come before); `table` has a row's addresses, `fixed` its extent and numbers.  The elements are
-done twice in the text: full blocks at addresses that are multiples of 16, with wide accesses and no masks, and all others.
+A block handles up to `block` elements of one row. `blocks` has two numbers per block: the row, and how many
+whole blocks of the row come before. `table` has the addresses of a row, `fixed` its extent and numbers. The
+text handles elements in two branches: one for full blocks at addresses that are multiples of 16, with wide
+accesses and no masks, and one for all others.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ from frameloom.ir.substitute import topological
 
 WARPS = 8
 ALIGNMENT = 16
-# Choices about speed, each of which can be taken back:
-ACCESSES = 1  # wide ones of each tensor that a thread has
-LOADS_FIRST = True  # all tensors are read before anything is computed: loads are not moved over the branches of a division
-STREAMED: int | None = None  # bytes; what lists of more touch is not kept in the second-level cache
+# Choices that only affect speed; each can be reverted:
+ACCESSES = 1  # wide accesses per tensor and thread
+LOADS_FIRST = True  # before any computation: loads are not moved over the branches of a division
+STREAMED: int | None = None  # in bytes; the data of lists that touch more leaves the L2 cache first
 
 
 def generate_lists(lists: Sequence[KernelList], chip: Chip) -> list[LaunchSource]:
-    """A source for every list; those of equal form have equal texts, which are compiled once."""
+    """Returns a source for every list. Isomorphic lists have equal texts, which are compiled once."""
     return [_source(one, chip) for one in lists]
 
 
 def blocks_of(one: KernelList, chip: Chip) -> tuple[int, int]:
-    """Elements and warps of a block.  A thread has few wide accesses of each tensor: with more, a kernel of many tensors
-    needs so many registers that few blocks fit on a multiprocessor.  Few elements altogether make small blocks, so that
-    all of the chip has some."""
+    """Returns elements and warps of a block. A thread has few wide accesses of each tensor: with more, a
+    kernel of many tensors needs so many registers that few blocks fit on a multiprocessor. If the total
+    number of elements is small, blocks are small, so that all multiprocessors have work."""
     moving = [b for b in one.columns if b.kind is not Kind.NUMBER]
     widest = max(b.dtype.bytes for b in moving if b.dtype is not None)
     each = 32 * max(1, ALIGNMENT // widest)
@@ -76,11 +77,11 @@ def _source(one: KernelList, chip: Chip) -> LaunchSource:
 
 
 def _word(value: bool | int | float, dtype: DType | None) -> int:
-    """A number as the 64 bits that a kernel takes it from."""
+    """Returns a number as the 64 bits that the kernel reads."""
     if dtype is DType.F64:
         return int(struct.unpack("<q", struct.pack("<d", value))[0])
     if dtype is not None and dtype.is_float:
-        import torch  # which rounds to every dtype as eager does
+        import torch  # rounds to every dtype as in eager mode
 
         bits = {4: torch.int32, 2: torch.int16}[dtype.bytes]
         return int(torch.tensor(value, dtype=dtype.to_torch()).view(bits))
@@ -88,7 +89,7 @@ def _word(value: bool | int | float, dtype: DType | None) -> int:
 
 
 def _number(text: str, dtype: DType | None) -> str:
-    """The text of a number of which `text` has the bits."""
+    """Returns the text of the number whose bits `text` has."""
     assert dtype is not None
     if not dtype.is_float:
         return f"{text} != 0" if dtype is DType.BOOL else f"{text}.to({TYPES[dtype]})"
@@ -97,7 +98,7 @@ def _number(text: str, dtype: DType | None) -> str:
 
 
 def _lines(one: KernelList, block: int, streamed: bool) -> tuple[list[str], list[str]]:
-    """The body, and the helper functions it calls."""
+    """Returns the body, and the helper functions that it calls."""
     nodes = topological([s.value for s in one.stores])
     along = {n.arg for n in nodes if n.op is Op.LOAD and n.srcs[0] is not FIRST}
     along |= {s.buffer for s in one.stores}
@@ -146,7 +147,7 @@ def _pointer(buffer: Buffer) -> str:
 
 
 class _ListWriter(Writer):
-    """Writes the elements of a block, whose positions are counted from its start."""
+    """Writes the elements of a block. Positions are counted from the start of the block."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
-"""Kernels -> Triton sources.  The front of the GPU code generator.
+"""Turns kernels into Triton sources. The entry point of the GPU code generator.
 
 program = partition(program, chip)      # every kernel one launch
 sources = generate(kernels, chip)       # LaunchSource(text, symbol, signature, grid, ...)
 
-`variants` gives the same before the blocks are chosen: what else a kernel could be launched with.
+`variants` returns the same before block sizes are chosen, with the alternatives for each kernel.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from frameloom.ir.symbolic.compare import divides
 from frameloom.ir.symbolic.expr import Size
 
 APART = "\n# ---\n"  # between bodies
-ALIGNMENT = 16  # of pointers, and of sizes that are multiples of it
+ALIGNMENT = 16  # required of pointers; sizes that are multiples of it are marked
 
 
 def generate(
@@ -38,10 +38,10 @@ def generate(
     checks: frozenset[Buffer] = frozenset(),
     begin: Callable[[LaunchSource], object] | None = None,
 ) -> list[LaunchSource]:
-    """A source for every different kernel; kernels that differ only in their buffers share one.
+    """Returns a source for every different kernel; kernels that differ only in their buffers share one.
 
-    `checks`: buffers of which every element has to be false; the kernel itself stops the program if one is not, as
-    eager does on a GPU.  `begin` is given each source as soon as it is written.
+    `checks`: buffers whose elements must all be false. The kernel itself stops the program if one is true, as
+    eager mode does on a GPU. `begin` is called with each source as soon as it is written.
     """
     made = []
     for v in variants(kernels, chip, checks):
@@ -54,7 +54,7 @@ def generate(
 def variants(
     kernels: Sequence[Kernel], chip: Chip, checks: frozenset[Buffer] = frozenset()
 ) -> list[Variants]:
-    """One for every source of `generate`, in its order."""
+    """Returns one Variants for every source of `generate`, in its order."""
     alike: dict[Hashable, list[tuple[Kernel, tuple[Buffer, ...]]]] = {}
     for kernel in kernels:
         key, buffers = structure(kernel)
@@ -64,7 +64,7 @@ def variants(
 
 @dataclass(frozen=True, eq=False)
 class Variants:
-    """Kernels that share a source, each with its buffers, and the sources that could be theirs."""
+    """Kernels that share a source, each with its buffers, and the alternative sources for them."""
 
     group: tuple[tuple[Kernel, tuple[Buffer, ...]], ...]
     chip: Chip
@@ -72,8 +72,8 @@ class Variants:
 
     @property
     def tunings(self) -> list[Tuning]:
-        """What is worth trying beside the default.  Nothing where addresses depend on data, or data can stop the
-        program: that cannot be tried on made up tensors."""
+        """Tunings to try besides the default. There are none if addresses depend on data, or if data can stop
+        the program: such kernels cannot be timed on invented tensors."""
         kernel = self.group[0][0]
         if self._checked or any(s.scatter or _has_load(s.offset) for s in kernel.stores):
             return []
@@ -92,7 +92,7 @@ class Variants:
         return any(s.buffer in self.checks for s in self.group[0][0].stores)
 
     def source(self, tuning: Tuning | None = None) -> LaunchSource:
-        """With the default's blocks, or those of `tuning`."""
+        """Returns the source with the default blocks, or with those of `tuning`."""
         first, first_buffers = self.group[0]
         launch = plan(first, self.chip)
         if tuning is not None:
@@ -136,7 +136,8 @@ class Variants:
 
 @dataclass(frozen=True)
 class Body:
-    """The lines of a function, the helper functions that they call, and up to which value of a size they are right."""
+    """The lines of a function, the helper functions that they call, and the greatest value of a size for
+    which they are right."""
 
     lines: list[str]
     calls: list[str]
@@ -144,15 +145,15 @@ class Body:
 
 
 def written(launch: Launch, pointers: dict[Buffer, str], checks: frozenset[Buffer]) -> list[Body]:
-    """The body; where it has a limit, another one behind that has none."""
+    """Returns the body; if it has a limit, also a second one without a limit."""
     writer = Writer(launch, pointers, checks)
     lines = writer.body()
     longer = launch.longer
     if longer is None:
         return [Body(lines, list(writer.helpers))]
     assert launch.inner is not None
-    other = Writer(longer, pointers, checks, writer.named)  # a name has one type, in either branch
-    before = 0 if writer.aligned is None else writer.aligned.width - 1  # the first of a row
+    other = Writer(longer, pointers, checks, writer.named)  # a name has one type, in both branches
+    before = 0 if writer.aligned is None else writer.aligned.width - 1  # greatest shift of a row
     limit = (launch.inner.extent, launch.inner.block - before)
     both = [
         f"    if {limit[0]} <= {limit[1]}:", *indented(lines),
@@ -167,7 +168,7 @@ def indented(lines: list[str]) -> list[str]:
 
 
 def _multiple(n: Size) -> str:
-    """What a signature says of a size."""
+    """Returns the mark of a size in a signature."""
     return "!" if divides(ALIGNMENT, n) else "?" if n.hint % ALIGNMENT == 0 else ""
 
 

@@ -1,8 +1,9 @@
-"""The Triton expression of one operation.
+"""Writes the Triton expression of one operation.
 
-Rounding is eager's on CUDA: divisions and roots as IEEE has them, functions as PTX (codegen/triton/ptx.py) or from libdevice,
-which eager uses too.  The fast exponential (2 ulp for small arguments) stands where its argument is known to be in [-1, 1] or where the result is
-rounded to 16 bits at once.
+Rounding equals that of eager mode on CUDA: divisions and roots are IEEE; functions are PTX
+(codegen/triton/ptx.py) or come from libdevice, which eager mode uses too. The fast exponential (2 ulp for
+small arguments) is used if its argument is known to be in [-1, 1], or if the result is rounded to 16 bits
+immediately.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ class Ops:
         return name
 
     def op_text(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        """`n` of operands of dtype `of`.  `short`: the result is rounded to 16 bits right away."""
+        """Returns the text of `n` with operands of dtype `of`. `short`: the result is rounded to 16 bits
+        immediately."""
         op = n.op
         special = _SPECIAL.get(op)
         if special is not None:
@@ -127,12 +129,12 @@ class Ops:
         return f"{self.function(op, of)}({', '.join(args)})"
 
     def function(self, op: Op, of: DType) -> str:
-        """What a call of it names."""
+        """Returns the name of the function that computes `op`."""
         if of is DType.F32 and op in FUNCTIONS:
             return self.helper(FUNCTIONS[op][0])
         return f"libdevice.{LIBDEVICE[op]}"
 
-    # --- operations with more to them than a name
+    # --- operations that need more than a function name
 
     def _neg(self, n: Node, args: list[str], of: DType, short: bool) -> str:
         if of.is_float:  # Triton's own minus is 0 - x, which loses the sign of zero
@@ -219,7 +221,7 @@ class Ops:
         to, a = n.dtype, args[0]
         if to is DType.BOOL:
             return f"{a} != 0"
-        if of.is_float and to.is_int and to.bits < 32:  # as PyTorch goes there
+        if of.is_float and to.is_int and to.bits < 32:  # the same intermediate type as in PyTorch
             through = "tl.int64" if to is DType.U8 else "tl.int32"
             return f"{a}.to({through}).to({TYPES[to]})"
         return f"{a}.to({TYPES[to]})"
@@ -235,7 +237,7 @@ _SPECIAL: dict[Op, Callable[..., str]] = {
 
 
 def literal(value: bool | int | float, dtype: DType) -> str:
-    """A constant as Triton reads it beside an operand of the same dtype."""
+    """Returns a constant as Triton reads it next to an operand of the same dtype."""
     if dtype in (DType.BOOL, DType.F64) or dtype.is_half:
         return full(value, dtype)
     if not dtype.is_float:
@@ -248,12 +250,12 @@ def literal(value: bool | int | float, dtype: DType) -> str:
 
 
 def full(value: bool | int | float, dtype: DType) -> str:
-    """A constant with a type."""
+    """Returns a constant with a type."""
     if isinstance(value, bool):
         value = int(value)
     text = repr(value)
     if isinstance(value, float) and not math.isfinite(value):
         text = f'{"-" if value < 0 else ""}float("{abs(value)}")'
-    if dtype.is_half:  # Triton reads six decimals of a 16-bit constant
+    if dtype.is_half:  # Triton reads only six decimals of a 16-bit constant
         return f"tl.full((), {text}, tl.float32).to({TYPES[dtype]})"
     return f"tl.full((), {text}, {TYPES[dtype]})"

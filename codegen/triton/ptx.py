@@ -1,8 +1,9 @@
-"""Functions of fp32 as PTX, instruction for instruction what CUDA's C library has for them, and so eager's to the last bit.
+"""Functions of fp32 as PTX, with the same instructions as CUDA's C library, so that results equal eager's bit
+for bit.
 
-libdevice has the same functions as LLVM code.  To link and optimise that costs half the compile time of a small kernel; as a
-few instructions that only the assembler reads, they cost nothing, and both arms of a function are one run of selections.
-Every float is compared with eager in tests/codegen/test_ptx.py.
+libdevice has the same functions as LLVM code. Linking and optimizing it costs half the compile time of a
+small kernel. A few instructions that only the assembler reads cost no compile time, and both branches of a
+function are one sequence of selections. tests/codegen/test_ptx.py compares every float with eager mode.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ setp.eq.f32 zero, x, 0f00000000;
 selp.f32 $0, 0fFF800000, p, zero;
 }"""
 
-# A polynomial of x*x or of |x|, by which side of 1.003 it lies on; beyond, those of CUDA 13, an ulp from older ones.
+# A polynomial of x*x if |x| is below 1.003, else of |x|. The second one is that of CUDA 13, which differs
+# from older versions by 1 ulp.
 _ERF = """
 {
 .reg .f32 a, x, c, p, q; .reg .pred far;
@@ -122,7 +124,7 @@ FUNCTIONS = {
 
 
 def helpers() -> dict[str, str]:
-    """The function of a generated kernel for each, by name."""
+    """Returns, by name, the text of the Triton function for each."""
     return {name: _function(name, text.split("\n")) for name, text in FUNCTIONS.values()}
 
 

@@ -1,7 +1,7 @@
-"""Random numbers in a Triton text: the words of Philox that the elements of a tile get (ir/philox.py).
+"""Random numbers in a Triton text: the words of Philox for the elements of a tile (ir/philox.py).
 
-Where neighbours in the tile get the words of one block, it is drawn once for them: by positions of their own, as many
-as there are such groups, whose words are then laid side by side.
+If neighbours in the tile use words of one block, the block is drawn once for them. For this there are
+positions that count such groups of neighbours; the words of a group are then interleaved.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the numbers of a RANDOM come from, and how many neighbours share a block, or two (1: none)."""
+    """Where the numbers of a RANDOM come from, and how many neighbours share a block, or two blocks (1:
+    none)."""
 
     blocks: Node
     thread: Node
@@ -36,13 +37,13 @@ class _Place:
 
 
 def operands_of(writer: Writer, n: Node) -> list[Node]:
-    """Seed, offset, blocks after the offset, stream and word."""
+    """Returns seed, offset, blocks after the offset, stream and word."""
     place = _place(writer, n)
     return [*n.srcs[:2], place.blocks, place.thread, place.word]
 
 
 def random_number(writer: Writer, n: Node, scope: Scope) -> str:
-    """The expression of a RANDOM whose operands are defined; its block is drawn by a line of its own."""
+    """Returns the expression of a RANDOM whose operands are defined; a line of its own draws its block."""
     place = _place(writer, n)
     texts = []
     for s in (*n.srcs[:2], place.blocks, place.thread, place.word):
@@ -69,7 +70,7 @@ def random_number(writer: Writer, n: Node, scope: Scope) -> str:
 
 
 def _drawn(writer: Writer, block: list[str], scope: Scope) -> list[str]:
-    """The names of the words of a block."""
+    """Writes the line that draws a block, and returns the names of its words."""
     words = [writer.fresh("w") for _ in range(WORDS)]
     writer.line(f"{', '.join(words)} = {writer.helper('_philox')}({', '.join(block)})", scope)
     return words
@@ -80,7 +81,8 @@ def _place(writer: Writer, n: Node) -> _Place:
 
 
 def _shared(writer: Writer, n: Node) -> _Place | None:
-    """The place of the first of every group of neighbours along the tile's last dimension, if they share a block."""
+    """Returns the place of the first of every group of neighbours along the tile's last dimension, if a group
+    shares a block; else None."""
     group, position = n.arg.width, n.srcs[2]
     if group == 1 or group > 2 * WORDS or not writer.tile:
         return None
@@ -104,7 +106,7 @@ def _shared(writer: Writer, n: Node) -> _Place | None:
 
 
 def _groups(writer: Writer, d: Dimension, group: int) -> Dimension:
-    """The dimension whose positions are those of groups along `d`, defined where `d` is."""
+    """Returns the dimension whose positions are the groups along `d`; defines it in the scope of `d`."""
     scope = writer.scope(frozenset((d.name,)))
     found = scope.groups.get((d.name, group))
     if found is not None:
@@ -116,7 +118,7 @@ def _groups(writer: Writer, d: Dimension, group: int) -> Dimension:
     made = Dimension(name, tuple(axes), d.block // group)
     writer.dims.append(made)
     writer.names[name] = name
-    # Of the same dimension as far as loops are concerned.
+    # For loops, it counts as the same dimension.
     writer.of_axis.update(dict.fromkeys(axes, d.name))
     start = writer.starts[d.name]
     text = f"{start} // {group} + tl.arange(0, {made.block})"

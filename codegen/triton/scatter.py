@@ -1,4 +1,5 @@
-"""Scatters in Triton: stores to places that data says, by atomics where several positions may hit one element."""
+"""Scatters in Triton: stores to data-dependent positions, by atomics if several positions may write one
+element."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ ATOMICS = {"sum": "add", "max": "max", "min": "min"}
 
 
 def write_scatter(w: Writer, s: Store) -> None:
-    """The statement; positions are those of the whole tile, whatever place and value depend on."""
+    """Writes the statement. It covers all positions of the tile, also if place and value depend on fewer
+    axes."""
     assert s.scatter is not None
     mask, place = guarded(s.offset)
     if s.buffer in w.checks:

@@ -1,4 +1,4 @@
-"""What lines of Triton text define, and where."""
+"""Names that lines of Triton text define, and their scope."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from frameloom.ir.node import Axis, Node
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """The name of a node's value, its dtype as computed (I32 for a narrow index), and whether it is a bare literal."""
+    """The name of a node's value, its dtype as computed (I32 for a narrow index), and whether it is a bare
+    literal."""
 
     text: str
     dtype: DType
@@ -20,7 +21,7 @@ class Value:
 
 @dataclass(slots=True)
 class Scope:
-    """Lines and what they define."""
+    """Lines and the names that they define."""
 
     indent: int
     lines: list[str] = field(default_factory=list)

@@ -1,12 +1,12 @@
 """Lowering: a captured graph of ATen ops becomes a Program of one-store kernels and library calls.
 
-`lower(gm)` takes a functional `torch.fx.GraphModule`: placeholders, calls of ATen overloads, `operator.getitem`,
-`get_attr` of tensors, and at the very end `aten.copy_` into placeholders or views of them.  Every node carries the
-tensor's geometry in `meta["val"]` and, if known, the user's line in `meta["stack"]`.  To add an op: one function in the
-file of its subject (see table.py).
+`lower(graph, constants)` takes a functional `torch.fx.Graph`: placeholders, calls of ATen overloads,
+`operator.getitem`, `get_attr` of tensors, and at the very end `aten.copy_` into placeholders or views of
+them.  Every node has the tensor's geometry in `meta["val"]` and, if known, the user's line in
+`meta["stack"]`.  To add an op, write one function in the file of its subject (see table.py).
 """
 
-# Imported for the rows that they add to the table.
+# These imports add entries to the table.
 import frameloom.ir.lower.ops.activation
 import frameloom.ir.lower.ops.copies
 import frameloom.ir.lower.ops.create

@@ -1,9 +1,9 @@
-"""`lower`: a captured graph of ATen ops becomes a Program, op by op.
+"""`lower`: translates a captured graph of ATen ops into a Program, op by op.
 
-Views become geometry over their base's buffer (from the node's `meta["val"]`, no rule per view op); ops with an entry in
-TABLE become a Kernel per result; everything else becomes a library call.  Writes to inputs (`aten.copy_` at the end of
-the graph) become stores into INPUT buffers, after everything that reads them.  (One class: whatever becomes of a node, it
-goes into the same few tables.)
+Views become geometry over their base's buffer (from the node's `meta["val"]`; no view op needs a rule).  Ops
+with an entry in TABLE become one Kernel per result; all other ops become library calls.  Writes to inputs
+(`aten.copy_` at the end of the graph) become stores into INPUT buffers, after all steps that read them.  (One
+class: all kinds of nodes share the same few tables.)
 """
 
 from __future__ import annotations
@@ -87,9 +87,10 @@ def lower(
     generator_of: Callable[[str], Generator | None] = lambda device: None,
     visible: int | None = None,
 ) -> Program:
-    """The Program of a functional ATen graph; see the package's text for what the graph looks like.  `generator_of` a
-    device: how its random numbers are drawn, if kernels of ours can.  `visible`: how many of the first outputs the program
-    sees (None: all); the others may lie in memory as suits us."""
+    """Returns the Program of a functional ATen graph; the package's docstring describes the graph.
+
+    `generator_of` a device: how its random numbers are drawn, if our kernels can draw them.  `visible`: how
+    many of the first outputs the program sees (None: all); the others may have any layout."""
 
     def attempt(once: bool) -> Program:
         lowering = Lowering(graph, constants, onednn, generator_of, visible)
@@ -123,7 +124,7 @@ class Lowering:
         self.generator_of = generator_of
         self.on_gpu = any(is_cuda(d) for n in graph.nodes for d in devices_of(n.meta.get("val")))
         self.values: dict[torch.fx.Node, Any] = {}  # Ref, list of Refs, or a plain constant
-        # Of the buffer's first element in its storage, in elements.
+        # The position of the buffer's first element in its storage, in elements.
         self.base_offset: dict[Buffer, int] = {}
         self.inputs: list[Buffer] = []
         self.constants: dict[Buffer, Any] = {}
@@ -133,28 +134,29 @@ class Lowering:
             set()
         )  # results whose buffers outlive the call
         self.visible: set[tuple[torch.fx.Node, int]] = set()  # those of them that the program sees
-        self.bails_out = False  # whether data decides that the call does
-        self.wrote_early = False  # whether an input is written to where the program does it
-        self.relays = False  # whether a tensor may lie otherwise than the program sees it
+        self.bails_out = False  # whether the call may bail out because of data
+        self.wrote_early = False  # whether an input is written as early as in the program
+        self.relays = False  # whether a tensor may have a layout that the program does not see
         self.numbers = Numbers(self)
         sizes = (n for node in graph.nodes for n in sizes_in(node.meta.get("val")))
         self.shape_env = next((n.shape_env for n in sizes), None)
         self.names: dict[str, int] = {}  # how many kernels each op has
         self.channels_last: frozenset[torch.fx.Node] = frozenset()  # convolutions on such tensors
         self.packed: dict[Any, View] = {}  # constants in a library's own layout
-        self.given: dict[torch.fx.Node, Ref] = {}  # computed together with an earlier node
+        self.given: dict[torch.fx.Node, Ref] = {}  # results computed together with an earlier node
         self.raw: dict[
             torch.fx.Node, Ref
-        ] = {}  # memory of lazily conjugated or negated views, as it is
-        self.unbacked: dict[Any, list[Kernel]] = {}  # what writing a node back comes to
-        self.copies: dict[tuple[Ref, tuple[int, ...]], Ref] = {}  # the same values, laid out so
+        ] = {}  # lazily conjugated or negated views: their memory as it is
+        self.delayed: dict[Any, list[Kernel]] = {}  # kernels of a write-back
+        self.copies: dict[tuple[Ref, tuple[int, ...]], Ref] = {}  # copies with these strides
         self.repeats = Repeats()
-        # Views of inputs that are written beside a GPU, what is, and the node that says so.
+        # Writes to CPU inputs in a graph on a GPU: the view of the input, the new value, and the node that
+        # writes.
         self.beside: list[tuple[View, View, torch.fx.Node]] = []
 
     def run(self, once: bool, early: bool) -> Program:
-        """`once`: parts that are alike are lowered once (repeats.py), or Unfit; `early`: scatters into inputs may be done where the program
-        does them (in_place.py)."""
+        """Lowers the graph.  `once`: isomorphic parts are lowered once (repeats.py), or Unfit is raised.
+        `early`: scatters into inputs may run at the place where the program does them (in_place.py)."""
         nodes = list(self.graph.nodes)
         unbacked = {n.shape_env for node in nodes for n in unbacked_sizes_in(node.meta.get("val"))}
         anew = {(text,) for text in ANEW}
@@ -240,7 +242,7 @@ class Lowering:
         return Ref(buffer, shape, strides, number(val.storage_offset()) - base, dtype, val.dtype)
 
     def tensor(self, view: View) -> torch.Tensor:
-        """What a view of a constant shows."""
+        """Returns the elements that a view of a constant shows."""
         tensor = self.constants[view.buffer]
         place = int(tensor.storage_offset()) + view.offset
         found: torch.Tensor = tensor.as_strided(view.shape, view.strides, place)
@@ -292,7 +294,7 @@ class Lowering:
         return self.library_call(node, name)
 
     def read(self, node: torch.fx.Node) -> None:
-        """Ints of a vector, as sizes."""
+        """Lowers a read of the ints of a vector, which become sizes."""
         (vector,) = node.all_input_nodes
         view = self.plain(vector)
         sizes = {n.args[1]: n.meta["val"] for n in node.users}
@@ -303,7 +305,8 @@ class Lowering:
         self.steps.append(Extern(READ, (view,), (), (result,), origin(node)))
 
     def view(self, node: torch.fx.Node, target: Any, val: Any) -> Any:
-        """Of a tensor that lies as the program sees it: what the program sees.  Else the view of what there is."""
+        """Lowers a view.  If the base has another layout than the program sees, it makes a view of the actual
+        layout, or of a copy with the layout that the program sees."""
         several = isinstance(val, (list, tuple))
         base: Ref = self.values[node.args[0]]  # type: ignore[index]
         if is_relaid(self, node.args[0], base):
@@ -315,7 +318,7 @@ class Lowering:
         return [self.ref(base.buffer, v) for v in val] if several else self.ref(base.buffer, val)
 
     def kernel(self, target: str, store: Store, node: torch.fx.Node) -> Kernel:
-        """A kernel of one store, named after the op."""
+        """Returns a kernel of one store, named after the op."""
         word = target.split(".")[1].strip("_")
         number = self.names[word] = self.names.get(word, -1) + 1
         return Kernel(f"{word}_{number}", (store,), origin(node))
@@ -329,7 +332,8 @@ class Lowering:
         node: torch.fx.Node,
         waits: bool = False,
     ) -> None:
-        """Raise if `bad` holds anywhere.  On a GPU the kernel fails, as eager's do, unless the program `waits` to see it."""
+        """Raises if `bad` holds anywhere.  On a GPU the kernel fails, as eager's kernels do; but if `waits`,
+        the call waits for the result."""
         device = next((n.arg.device for n in loads([bad])), "cpu")
         flag = Buffer(name, DType.BOOL, (), (), Kind.TEMP, device=device)
         axes = sorted(bad.free, key=lambda a: a.name)
@@ -378,7 +382,7 @@ class Lowering:
     def extern(
         self, node: torch.fx.Node, name: str, args: Any, kwargs: Any, metas: Any, several: bool
     ) -> Any:
-        """A library call whose results have the geometry of `metas`."""
+        """Adds a library call whose results have the geometry of `metas`."""
         used = used_results(node) if several else {0}
         refs: list[Ref | None] = []
         results: list[Buffer | None] = []
@@ -392,7 +396,7 @@ class Lowering:
                 kind = Kind.OUTPUT if (node, k) in self.returned else Kind.TEMP
             buffer = self.buffer(f"{node.name}_{k}" if several else node.name, v, kind)
             refs.append(self.ref(buffer, v))
-            # A call that decides on a size has it to tell, even where it has to be a known number.
+            # A call that decides a size has to report it, even if the size must be a known number.
             if kind is Kind.EXTERN and any(
                 n.shape_env.resolved(n) is not n for n in unbacked_sizes_in(v)
             ):
@@ -404,7 +408,7 @@ class Lowering:
         return refs if several else refs[0]
 
     def each(self, value: Any, function: Any) -> Any:
-        """`value` with `function` of every node in it."""
+        """Returns `value` with `function` applied to every node in it."""
         if isinstance(value, torch.fx.Node):
             return function(value)
         if isinstance(value, (list, tuple)):

@@ -1,7 +1,7 @@
-"""Formulas over nodes as one writes them: `x * sigmoid(x)` for Node arithmetic with Python operators and numbers.
+"""Readable formulas over nodes: with Python operators and numbers, `x * sigmoid(x)` builds Nodes.
 
-An Expr is a Node with operators; a number takes the dtype of its partner.  Nothing is simplified here (rules do that),
-and no dtype is promoted: both sides of an operator have one dtype.
+An Expr is a Node with operators; a number takes the dtype of its partner.  Nothing is simplified here (rules
+do that), and no dtype is promoted: both sides of an operator have one dtype.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from frameloom.ir.symbolic.expr import Int, Size
 Number = bool | int | float
 # Sums and products of bools are OR and AND in eager.
 _ON_BOOL = {Op.ADD: Op.OR, Op.MUL: Op.AND, Op.MAX: Op.OR, Op.MIN: Op.AND}
-# Order of bools, as (op, the side that is negated): a vector of bools is one of masks, in which true is not above false.
+# Order of bools, as (op, the side that is negated): in a vector, bools are masks, and true is not greater
+# than false.
 _ORDER_OF_BOOL = {
     Op.LT: (Op.AND, 0), Op.GT: (Op.AND, 1), Op.LE: (Op.OR, 0), Op.GE: (Op.OR, 1),
 }  # fmt: skip
 
 
 class Expr:
-    """A node that takes part in formulas."""
+    """A node for use in formulas."""
 
     __slots__ = ("node",)
     is_number = False  # a Python number that is known only at run time (numbers.py)
@@ -40,11 +41,11 @@ class Expr:
         return Expr(ir.cast(dtype, self.node))
 
     def wide(self) -> Expr:
-        """16-bit floats as F32, everything else as it is."""
+        """Casts 16-bit floats to F32; other dtypes stay."""
         return self.cast(DType.F32) if self.dtype.is_half else self
 
     def constant(self, value: Number | Expr) -> Expr:
-        """`value` in this expression's dtype."""
+        """Returns `value` in this expression's dtype."""
         if isinstance(value, Expr):
             return (value.cast(DType.F32) if self.dtype.is_half else value).cast(self.dtype)
         return Expr(ir.const(value, self.dtype))
@@ -135,7 +136,7 @@ isnan, isinf = map(_function, (Op.ISNAN, Op.ISINF))
 
 
 def share_of(count: Int, like: Expr) -> Expr | float:
-    """1 / count, for a formula with `like`."""
+    """Returns 1 / count, for a formula with `like`."""
     found: Expr | float = (like.constant(1) if isinstance(count, Size) else 1.0) / count
     return found
 

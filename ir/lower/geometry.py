@@ -1,4 +1,4 @@
-"""What the nodes of a graph say: arguments, geometry, views; and Refs as what the Program knows."""
+"""Reads nodes of a graph (arguments, geometry, views), and converts them to Refs, stores and Views."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from frameloom.ir.substitute import space
 from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.expr import Size, number
 
-# Views whose schema does not say so, and ops whose schema says "may be a view" but that copy when they are recorded.
+# Views whose schema does not say so; and ops whose schema says "may be a view", but that copy when they are
+# recorded.
 VIEWS = frozenset({"aten._unsafe_view.default"})
 COPIES = frozenset({"aten.contiguous.default"})
 WRITE_BACK = "aten.copy_.default"
 
 
 def origin(node: torch.fx.Node) -> tuple[str, ...]:
-    """The graph node and the user's line, for names and comments."""
+    """Returns the graph node and the user's line, for names and comments."""
     line = f"{node.name} = {node.target}"
     stack = node.meta.get("stack")
     return (f"{line}  # {stack}",) if stack else (line,)
@@ -39,7 +40,7 @@ _IS_VIEW: dict[Any, bool] = {}
 def is_view(target: Any) -> bool:
     """Whether the op's schema says that it returns a view of its first argument."""
     if not isinstance(target, torch._ops.OpOverload):
-        return False  # made by Python for one graph
+        return False  # a Python function that was made for one graph
     if target not in _IS_VIEW:
         schema = target._schema
         returned = [r.alias_info for r in schema.returns]
@@ -54,7 +55,7 @@ _SIGNATURES: dict[Any, list[tuple[str, bool, Any]]] = {}
 
 
 def arguments_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """Arguments in the order of the schema, defaults filled in."""
+    """Returns the arguments in the order of the schema, with defaults filled in."""
     signature = _SIGNATURES.get(target)
     if signature is None:
         signature = [(a.name, a.kwarg_only, a.default_value) for a in target._schema.arguments]
@@ -85,7 +86,7 @@ def store_of(into: Ref | None, value: Expr) -> Store:
 def scatter_of(into: Ref, update: Update) -> Store:
     assert into.dtype is not None
     offset = linear(list(update.at), into.strides, into.offset)
-    # Positions that differ along an axis which is a coordinate hit different elements.
+    # Positions that differ along an axis that is itself a coordinate hit different elements.
     own = {n.arg for n in update.at if n.op is Op.AXIS}
     along = tuple(a for a in update.axes if a not in own)
     value = update.value.cast(into.dtype).node
@@ -104,7 +105,7 @@ def torch_dtype_of(buffer: Buffer) -> Any:
 
 
 def is_constant(ref: Ref) -> bool:
-    """Whether it shows elements of a constant as what they are, not their bytes as another type."""
+    """Whether the Ref shows elements of a constant with the constant's own dtype."""
     return ref.buffer.kind is Kind.CONSTANT and ref.torch_dtype == torch_dtype_of(ref.buffer)
 
 
@@ -123,7 +124,7 @@ def devices_of(val: Any) -> Iterator[str]:
 
 
 def sizes_in(val: Any) -> Iterator[Size]:
-    """Those that vary."""
+    """Yields the symbolic sizes."""
     for v in flatten(val):
         for n in v.shape if is_tensor(v) else (v,):
             if isinstance(n, Size):
@@ -131,7 +132,7 @@ def sizes_in(val: Any) -> Iterator[Size]:
 
 
 def unbacked_sizes_in(val: Any) -> Iterator[Size]:
-    """Those that data decides, as they are called where they come from, though they turned out to equal others."""
+    """Yields the unbacked sizes under their original symbols, even if these turned out to equal others."""
     for v in flatten(val):
         for n in getattr(v, "own_shape", ()) if is_tensor(v) else (v,):
             if isinstance(n, Size) and unbacked_in(n):
@@ -151,7 +152,7 @@ def flatten(value: Any) -> Iterator[Any]:
 
 
 def used_results(node: torch.fx.Node) -> set[int]:
-    """Which results are looked at."""
+    """Returns the numbers of the results that the graph uses."""
     return {int(u.args[1]) for u in node.users if u.target is operator.getitem}  # type: ignore[arg-type]
 
 
@@ -160,7 +161,7 @@ def _is_seen_otherwise(target: Any) -> bool:
 
 
 def is_only_stored(node: torch.fx.Node) -> bool:
-    """Whether the graph returns it or writes it back, as it is or seen otherwise, and that is all."""
+    """Whether the graph only returns the node or writes it back, directly or as a view."""
     return all(
         u.op == "output"
         or str(u.target) == WRITE_BACK
@@ -170,7 +171,7 @@ def is_only_stored(node: torch.fx.Node) -> bool:
 
 
 def base_of(node: torch.fx.Node) -> tuple[torch.fx.Node, int]:
-    """The node, and which of its results, whose buffer `node` is a view of."""
+    """Returns the node, and the number of its result, whose buffer `node` is a view of."""
     result = 0
     while node.op == "call_function":
         target: Any = node.target

@@ -1,5 +1,6 @@
-"""Views that PyTorch conjugates or negates when they are read (`x.conj()`, `x.imag` of such): kernels and library calls get a
-copy for which that is done, the program gets such a view.
+"""Lazy views, which PyTorch conjugates or negates when they are read (`x.conj()`, `x.imag` of such a view).
+
+Kernels and library calls get a copy to which this is applied; the program gets a lazy view.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ RESOLVED = {"conj": "aten._conj_physical.default", "neg": "aten.neg.default"}
 
 
 def bits_of(val: Any) -> tuple[str, ...]:
-    """What is still to be done to the memory of a captured value."""
+    """Returns the lazy operations of a captured value, which are not yet applied to its memory."""
     if not isinstance(val, torch.Tensor):
         return ()
     return ("conj",) * bool(val.is_conj()) + ("neg",) * bool(val.is_neg())
 
 
 def view(graph: Lowering, node: torch.fx.Node, val: Any) -> Ref:
-    """A view that is such, or of such."""
+    """Lowers a view that is lazy, or whose base is."""
     parent: Any = node.args[0]
     base = graph.raw.get(parent, graph.values[parent])
     if is_relaid(graph, parent, base):
@@ -46,12 +47,12 @@ def view(graph: Lowering, node: torch.fx.Node, val: Any) -> Ref:
 
 
 def returned(graph: Lowering, node: torch.fx.Node) -> View:
-    """What the program gets."""
+    """Returns the output for a lazy view: a View with its lazy operations."""
     return replace(view_of(graph.raw[node]), bits=bits_of(node.meta["val"]))
 
 
 def _called(graph: Lowering, node: torch.fx.Node, target: str, name: str, x: Ref) -> Ref:
-    """A library call of one tensor."""
+    """Adds a library call on one tensor and returns its result."""
     torch_dtype = x.torch_dtype if x.dtype is None else None
     strides = dense(x.shape, x.strides)
     result = Buffer(name, x.dtype, x.shape, strides, Kind.EXTERN, torch_dtype, x.buffer.device)
@@ -61,7 +62,8 @@ def _called(graph: Lowering, node: torch.fx.Node, target: str, name: str, x: Ref
 
 
 def dense(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    """Without gaps and overlap, dimensions in the same order: as eager lays out a copy."""
+    """Returns strides without gaps and overlap, with the dimensions in the same order: the layout of eager's
+    copies."""
     found, step = [0] * len(shape), 1
     for d in sorted(range(len(shape)), key=lambda d: (strides[d], -d)):
         found[d] = step

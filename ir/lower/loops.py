@@ -1,7 +1,7 @@
-"""Lowers one op to kernels, as the table says: a store per result, with what is checked and drawn for it.
+"""Lowers one op to kernels by the table: one store per result, with the op's checks and random draws.
 
-In: the lowering so far and the op's arguments.  Out: the Ref of its result, or of each; the kernels are among the lowering's steps.  `Decline`
-where loops cannot compute it.
+In: the lowering so far and the op's arguments.  Out: the Ref of its result, or of each result; the kernels
+are appended to the lowering's steps.  Raises `Decline` if loops cannot compute the op.
 """
 
 from __future__ import annotations
@@ -51,14 +51,15 @@ if TYPE_CHECKING:
     from frameloom.ir.lower.driver import Lowering
     from frameloom.ir.lower.graph_passes.in_place import InPlace
 
-# A derivative has no result for what needs no gradient.
+# Replaces a derivative's result that is None because the operand needs no gradient.
 NO_RESULT = Result((0,), (1,), DType.F32, torch.float32)
 
 
 def loops(
     lowering: Lowering, node: torch.fx.Node, name: str, function: Any, arguments: list[Any]
 ) -> Any:
-    """The Ref of the result of `function`, the lowering of the op `name`, or a list of them; None for one that nobody asks for."""
+    """Returns the Ref of the result of `function`, the lowering of the op `name`, or a list; None for an
+    unused result."""
     val: Any = node.meta.get("val")
     several = isinstance(val, (list, tuple))
     metas = list(val) if several else [val]
@@ -70,7 +71,7 @@ def loops(
         raise Decline
     (device,) = devices
     if lowering.on_gpu and not is_cuda(device):
-        raise Decline  # on the CPU beside a GPU: a few numbers, not worth a compiler's run
+        raise Decline  # a CPU tensor in a graph on a GPU: a few numbers, not worth a compilation
     names = tuple(a.name for a in node.target._schema.arguments)  # type: ignore[union-attr]
     given = _given(lowering, node, name, device, arguments)
     if lowering.relays:
@@ -121,7 +122,7 @@ def loops(
 def _given(
     lowering: Lowering, node: torch.fx.Node, name: str, device: str, arguments: list[Any]
 ) -> list[Any]:
-    """What the op's lowering is called with; Decline where loops cannot be given it."""
+    """Returns the arguments of the op's lowering; raises Decline if loops cannot use one."""
     given = [lowering.argument(a) for a in arguments]
     given = [_in_loops(lowering, a) for a in given]
     if name not in TAKES_NUMBERS and any(isinstance(a, Scalar) for a in flatten(given)):
@@ -130,20 +131,20 @@ def _given(
         isinstance(a, Size) and "number" in str(at.type)
         for at, a in zip(node.target._schema.arguments, given, strict=True)  # type: ignore[union-attr]
     ):
-        raise Decline  # a size in the place of a number, where the lowering may count on knowing it
+        raise Decline  # a symbolic size in place of a number, which the lowering may have to know
     if any(ref.buffer.device != device for ref in flatten(given) if isinstance(ref, Ref)):
-        raise Decline  # a number in the CPU's memory is given to the GPU by the library call
+        raise Decline  # a number in CPU memory: the library call passes it to the GPU
     return given
 
 
 def _scattered_in_place(
     lowering: Lowering, node: torch.fx.Node, call: Call, found: InPlace
 ) -> Ref | None:
-    """Scatters into an input, done where the program does them, or with what is written back."""
+    """Adds scatters into an input: at this place of the program, or later, at the write-back."""
     _checks(lowering, call, node)
     kernels = [lowering.kernel(call.target, s, node) for s in found.stores]
     if not found.at_once:
-        lowering.unbacked[node] = kernels
+        lowering.delayed[node] = kernels
         return None
     lowering.steps += kernels
     lowering.wrote_early = True
@@ -153,7 +154,7 @@ def _scattered_in_place(
 
 @contextmanager
 def _sizes_unknown(lowering: Lowering) -> Iterator[None]:
-    """A lowering that would have to know a size that varies declines."""
+    """Makes a lowering decline where it would specialize a symbolic size."""
     if lowering.shape_env is None:
         yield
         return
@@ -172,7 +173,7 @@ def _checks(lowering: Lowering, call: Call, node: torch.fx.Node) -> None:
 def _stored(
     lowering: Lowering, into: Ref, value: Any, name: str, node: torch.fx.Node
 ) -> list[Kernel]:
-    """The kernels that make `into` what a lowering says."""
+    """Returns the kernels that compute the result of a lowering into `into`."""
     if not isinstance(value, Scattered):
         return [lowering.kernel(name, store_of(into, value), node)]
     stores = [store_of(into, value.initial), *(scatter_of(into, u) for u in value.updates)]
@@ -184,7 +185,7 @@ def _draw(lowering: Lowering, draw: Draw, node: torch.fx.Node) -> Extern:
     if draw.aligned is not None:
         found = [b for b in lowering.inputs if b.name == draw.aligned]
         if not found:
-            raise Decline  # nothing tells how its memory is aligned
+            raise Decline  # the alignment of its memory is not known
         view = View(found[0], found[0].shape, found[0].strides)
     args = (draw.device, draw.increment, view)
     return Extern(DRAW, args, (), draw.numbers, origin(node))

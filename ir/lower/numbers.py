@@ -26,7 +26,7 @@ DTYPES = {int: DType.I64, float: DType.F64}
 
 
 class Scalar(Expr):
-    """A number that is known only at run time.  A lowering that asks what it is declines."""
+    """A number that is known only at run time.  A lowering that needs its value declines."""
 
     __slots__ = ("buffer",)
     is_number = True
@@ -40,7 +40,7 @@ class Scalar(Expr):
         return self.buffer.dtype is DType.F64
 
     def rounded(self, dtype: DType) -> Expr:
-        """As a tensor of that dtype would hold it, in the dtype that is computed in."""
+        """Returns the value that a tensor of this dtype would hold, in the dtype of the computation."""
         if dtype.is_half:
             return self.cast(DType.F32).cast(dtype).cast(DType.F32)
         return self.cast(dtype)
@@ -65,8 +65,8 @@ class Numbers:
         self.lowering = lowering
         self.steps: list[NumberStep] = []
         self.narrow: dict[Buffer, Scalar] = {}
-        self.symbols: dict[Symbol, Buffer] = {}  # sizes that are numbers
-        self._sizes: dict[torch.fx.Node, Buffer] = {}  # sizes that numbers are computed from
+        self.symbols: dict[Symbol, Buffer] = {}  # symbols with the number that has their value
+        self._sizes: dict[torch.fx.Node, Buffer] = {}  # sizes as operands of numbers
 
     def placeholder(self, node: torch.fx.Node) -> Scalar:
         buffer = number_buffer(node.name, type(node.meta["val"]))
@@ -92,7 +92,7 @@ class Numbers:
         return Scalar(self._step(node.name, name, cls, *operands))
 
     def note_size(self, node: torch.fx.Node) -> None:
-        """A size that is a number of the program: given to it, or computed."""
+        """Registers a size that is a number of the program: an input, or computed."""
         if node.op == "placeholder":
             buffer = self._sizes[node] = number_buffer(node.name, int)
             self.lowering.inputs.append(buffer)
@@ -113,7 +113,7 @@ class Numbers:
         )
 
     def _of_size(self, node: torch.fx.Node) -> Buffer:
-        """A size as a number, of which others are computed."""
+        """Returns a size as a number, from which other numbers are computed."""
         found = self._sizes.get(node)
         if found is None:
             if node.target is operator.index:
@@ -140,7 +140,8 @@ class Numbers:
         return result
 
     def in_loops(self, number: Scalar) -> Scalar:
-        """For kernels: PyTorch refuses numbers that are too large for a tensor's dtype; such calls are left to it."""
+        """Returns a number for kernels.  PyTorch refuses numbers that are too large for a tensor's dtype;
+        "narrow" leaves such calls to PyTorch."""
         if number.is_float and number.buffer not in self.narrow:
             self.narrow[number.buffer] = Scalar(
                 self._step(f"{number.buffer.name}_narrow", "narrow", float, number.buffer)

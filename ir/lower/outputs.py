@@ -1,4 +1,4 @@
-"""The end of a graph: what is written to inputs, and what is returned."""
+"""The end of a graph: writes to inputs, and returned values."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 class NotATensor:
-    """The value of a placeholder that is no tensor: it can only be passed through."""
+    """The value of a placeholder that is no tensor: the graph can only pass it through."""
 
     def __init__(self, position: int) -> None:
         self.position = position
 
 
 def write_back(graph: Lowering, node: torch.fx.Node, target: torch.fx.Node, source: Any) -> Ref:
-    """`source` becomes what is in an input, or in a view of one."""
+    """Writes `source` into an input, or into a view of one."""
     into: Ref = graph.values[target]
-    if source in graph.unbacked:
-        graph.steps += graph.unbacked[source]
+    if source in graph.delayed:
+        graph.steps += graph.delayed[source]
         graph.written.add(into.buffer)
         return into
     value = graph.values[source] if isinstance(source, torch.fx.Node) else source
@@ -55,7 +55,8 @@ def write_back(graph: Lowering, node: torch.fx.Node, target: torch.fx.Node, sour
 
 
 def write_beside(graph: Lowering) -> None:
-    """What is written on the CPU beside a GPU, such as an optimizer's counters: one call for all of it."""
+    """Writes to CPU tensors in a graph on a GPU, such as an optimizer's counters: one call for all of
+    them."""
     if not graph.beside:
         return
     into, values, nodes = zip(*graph.beside, strict=True)
@@ -68,7 +69,7 @@ def write_beside(graph: Lowering) -> None:
 
 
 def _copied_early(graph: Lowering, node: torch.fx.Node, value: Ref) -> Ref:
-    """A copy of an input's old value, made before any input is written."""
+    """Copies an input's old value before any input is written."""
     if value.dtype is None:
         return value
     kept = Buffer(
@@ -92,7 +93,7 @@ def _copied_early(graph: Lowering, node: torch.fx.Node, value: Ref) -> Ref:
 
 
 def returned(graph: Lowering, value: Any) -> View | int | tuple[Any]:
-    """A view of a buffer, the number of an input that is returned itself, or (constant,)."""
+    """Returns a view of a buffer, the number of an input that is returned itself, or (constant,)."""
     if not isinstance(value, torch.fx.Node):
         return (value,)
     found = graph.values[value]

@@ -1,7 +1,7 @@
-"""Type promotion as TensorIterator does it: tensors with dimensions, then 0-dimensional ones, then Python numbers.
+"""Type promotion by TensorIterator's rules: dimensioned tensors, then 0-dimensional ones, then numbers.
 
-`pointwise` wraps a formula over scalars into a lowering: operands are broadcast, converted to the common dtype
-(F32 for 16-bit floats), and Python numbers become constants.
+`pointwise` wraps a formula over scalars into a lowering: operands are broadcast, converted to the common
+dtype (F32 for 16-bit floats), and Python numbers become constants.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from frameloom.ir.node import const
 from frameloom.ir.program import is_cuda
 from frameloom.ir.symbolic.expr import Size
 
-# Arguments of these names take part in promotion even as numbers; other numbers are parameters of the formula.
+# Arguments with these names take part in promotion even as numbers; other numbers are parameters of the
+# formula.
 PROMOTED = frozenset({"self", "other", "exponent", "min", "max"})
 
 
@@ -51,7 +52,7 @@ def _number_dtype(value: Number) -> Any:
 
 
 def common_dtype(operands: list[Ref | Number]) -> DType:
-    """The dtype that eager computes in (16-bit floats included: see `pointwise`)."""
+    """Returns the dtype that eager computes in (16-bit floats included: see `pointwise`)."""
     groups: list[Any] = [None, None, None]
     for x in operands:
         rank = (0 if x.ndim else 1) if isinstance(x, Ref) else 2
@@ -64,20 +65,20 @@ def common_dtype(operands: list[Ref | Number]) -> DType:
 
 
 def wide_dtype(dtype: DType) -> DType:
-    """What arithmetic on `dtype` is done in."""
+    """Returns the dtype of arithmetic on `dtype`."""
     return DType.F32 if dtype.is_half else dtype
 
 
 def round_number(value: Number, dtype: DType) -> Number:
-    """`value` as it is after conversion to `dtype`."""
+    """Returns `value` after conversion to `dtype`."""
     if dtype.is_half:
         return float(torch.tensor(value, dtype=dtype.to_torch()).item())
     return value
 
 
 def operand(x: Ref | Number, call: Call, common: DType, exact: bool = False) -> Expr:
-    """`x` at the call's position in the wide form of `common`.  An `exact` single number is not rounded to a 16-bit
-    common dtype first; on a GPU, a tensor there is no such number."""
+    """Returns `x` at the call's position in the wide form of `common`.  An `exact` single number is not first
+    rounded to a 16-bit common dtype.  A tensor on a GPU is never `exact`."""
     wide = wide_dtype(common)
     if isinstance(x, Ref) and is_cuda(x.buffer.device):
         exact = False
@@ -101,13 +102,17 @@ def pointwise(
     rounded_on_gpu: str = "",
     halves: bool = True,
 ) -> Callable[[Function], Function]:
-    """Register `formula(*arguments)`: tensors and promoted numbers arrive as Exprs, other arguments as they are.
+    """Registers `formula(*arguments)`: tensors and promoted numbers become Exprs, other arguments stay as
+    they are.
 
-    `exact`: a number on the right stays in float beside a 16-bit tensor, as eager has it for mul and div only.
-    `exact_on_gpu`: there, all numbers do, for add and sub, too.
-    `rounded`: the number that is, to the dtype of 16-bit tensors; `rounded_on_gpu`: the one that is there alone.
-    `halves`: whether 16-bit floats are lowered; they are not where eager rounds in between or steps by their own numbers.
-    `by_device`: the formula also gets, as `on_gpu`, whether CUDA's kernel is the one to follow.
+    `exact`: a number on the right is not rounded to the dtype of a 16-bit tensor; in eager this holds for mul
+    and div only.
+    `exact_on_gpu`: on a GPU, no number is rounded, for add and sub, too.
+    `rounded`: the name of the number that is rounded to the dtype of 16-bit tensors; `rounded_on_gpu`: the
+    name of one that is rounded only on a GPU.
+    `halves`: whether 16-bit floats are lowered; False if eager rounds in between or uses the steps between
+    16-bit numbers.
+    `by_device`: the formula also gets `on_gpu`: whether to follow CUDA's kernel.
     """
 
     def register(formula: Function) -> Function:
@@ -149,12 +154,12 @@ def _joins(x: Any, name: str) -> bool:
 
 
 def _of_size(x: Scalar | Size) -> Expr:
-    """A number known at run time, as an expression."""
+    """Returns a number that is known at run time as an expression."""
     return Expr(index.index(x)) if isinstance(x, Size) else x
 
 
 def _rounded(x: Scalar | Size, dtype: DType) -> Expr:
-    """... as a tensor of that dtype would hold it, in the dtype that is computed in."""
+    """Returns the value that a tensor of this dtype would hold, in the dtype of the computation."""
     if isinstance(x, Scalar):
         return x.rounded(dtype)
     value = _of_size(x)
@@ -164,6 +169,6 @@ def _rounded(x: Scalar | Size, dtype: DType) -> Expr:
 
 
 def _check_range(dtype: DType) -> None:
-    """Eager refuses ints that do not fit."""
+    """Declines dtypes for which eager refuses ints that do not fit."""
     if not dtype.is_float and dtype is not DType.I64:
         raise Decline

@@ -1,11 +1,12 @@
-"""The table of lowerings and what a lowering gets and gives.
+"""The table of lowerings: what a lowering function receives and returns.
 
     @lowering("aten.sum.dim_IntList")
     def sum_dims(call, x, dims, keepdim, dtype): ...
 
-A lowering receives the Call and every argument of the op's schema, in order, with defaults filled in; tensors are Refs.
-It returns the element at `call.at()` of the result as an Expr (a list of them, one per result, for ops with several), a
-Scattered where data says what elements the op changes, or raises Decline: the op then becomes a library call.  The driver (driver.py) casts to the result's dtype and stores.
+A lowering receives the Call and every argument of the op's schema, in order, with defaults filled in; tensors
+are Refs.  It returns the element at `call.at()` of the result as an Expr (for ops with several results, a
+list with one per result), or a Scattered if data decides which elements the op changes.  If it raises
+Decline, the op becomes a library call.  The driver (driver.py) casts to the result's dtype and stores.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 IfEmpty = Literal["nothing", "ask", "library"]
 TABLE: dict[str, Lowering] = {}
 IF_EMPTY: dict[str, IfEmpty] = {}
-ELEMENTWISE: set[str] = set()  # every element of the result from those at its place
-TAKES_NUMBERS: set[str] = set()  # lowerings that may be given numbers known only at run time
-TAKES_SIZES: set[str] = set()  # ... sizes that vary, in the place of numbers
+ELEMENTWISE: set[str] = set()  # each result element depends only on operand elements at its place
+TAKES_NUMBERS: set[str] = set()  # lowerings that accept numbers known only at run time
+TAKES_SIZES: set[str] = set()  # lowerings that accept symbolic sizes in place of numbers
 
 
 class Decline(Exception):
@@ -47,10 +48,13 @@ def lowering(
     sizes: bool = False,
     elementwise: bool = False,
 ) -> Callable[[Function], Function]:
-    """Register a lowering for ATen overloads.  `if_empty`: what happens where no result has elements: nothing; the lowering is
-    asked, as eager may raise; the library is, unless no operand has elements either: any index is out of bounds then.
-    `numbers`: it may be given numbers that are known only at run time (numbers.py); `sizes`: sizes in the place of numbers.  `elementwise`: shapes matter to it for
-    broadcasting alone."""
+    """Registers a lowering for ATen overloads.
+
+    `if_empty`: what happens if no result has elements.  "nothing": no loop runs.  "ask": the lowering is
+    called, because eager may raise.  "library": a library call, unless no operand has elements either,
+    because any index is out of bounds then.
+    `numbers`: it accepts numbers that are known only at run time (numbers.py).  `sizes`: it accepts symbolic
+    sizes in place of numbers.  `elementwise`: it uses shapes only for broadcasting."""
 
     def register(function: Function) -> Function:
         for target in targets:
@@ -70,7 +74,8 @@ def lowering(
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A strided tensor over a buffer.  `dtype` is None if loops cannot read it (complex, or a view of other dtype)."""
+    """A strided tensor over a buffer.  `dtype` is None if loops cannot read it (complex, or a view of other
+    dtype)."""
 
     buffer: Buffer
     shape: tuple[int, ...]
@@ -90,7 +95,7 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Geometry of one result of the op, as eager gives it."""
+    """Geometry of one result of the op, the same as eager's."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -100,7 +105,8 @@ class Result:
 
 @dataclass(slots=True)
 class Draw:
-    """Some of the generator's numbers are taken.  `aligned`: the input whose address has to be a multiple of philox.ALIGNMENT."""
+    """Takes numbers from the generator.  `aligned`: the input whose address must be a multiple of
+    philox.ALIGNMENT."""
 
     increment: int
     name: str
@@ -109,7 +115,7 @@ class Draw:
 
     @property
     def numbers(self) -> tuple[Buffer, Buffer]:
-        """Seed and offset."""
+        """The buffers of seed and offset."""
         names = f"{self.name}_seed", f"{self.name}_offset"
         seed, offset = (
             Buffer(n, DType.I64, (), (), Kind.NUMBER, device=self.device) for n in names
@@ -119,8 +125,8 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """For every position of `axes`: the element `at` becomes what a scatter of this kind makes of it and `value`, where
-    `mask` holds; `at` is within the tensor then."""
+    """For every position of `axes` where `mask` holds, the element `at` is combined with `value` by a scatter
+    of this kind.  Where the mask holds, `at` is inside the tensor."""
 
     kind: str
     axes: tuple[Axis, ...]
@@ -131,7 +137,8 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Scattered:
-    """A result that starts as `initial` (the element at its positions) and is updated where data says."""
+    """A result that starts as `initial` (the element at its positions); the updates change elements that data
+    selects."""
 
     initial: Expr
     updates: tuple[Update, ...]
@@ -149,34 +156,36 @@ class Call:
     device: str = "cpu"
     generator_of: Callable[[str], Generator | None] = lambda device: None
     source: Source | None = None
-    # Whether the result goes to memory as it is, and nothing is computed from it.
+    # Whether the result is only stored in memory, and nothing is computed from it.
     is_only_stored: Callable[[], bool] = lambda: False
-    # Whether anything looks at a result (of several).
+    # Whether the graph uses this result (of several).
     is_used: Callable[[int], bool] = lambda result: True
     draws: list[Draw] = field(default_factory=list)
-    made: list[tuple[Ref, Scattered]] = field(default_factory=list)  # tensors of the op's own
+    made: list[tuple[Ref, Scattered]] = field(default_factory=list)  # temporary tensors of the op
 
     def check(self, holds: Expr, exception: str, message: str) -> None:
-        """Eager raises `exception` (a builtin's name) if `holds` is false at any position."""
+        """Adds a check: the call raises `exception` (a builtin's name), as eager does, if `holds` is false
+        anywhere."""
         self.checks.append(((~holds).node, exception, message))
 
     @property
     def generator(self) -> Generator:
-        """Of the device's random numbers; where the library draws them, the case is not lowered."""
+        """The generator of the device's random numbers; raises Decline if only the library can draw them."""
         found = self.generator_of(self.device)
         if found is None:
             raise Decline
         return found
 
     def draw(self, stream: Stream, position: Node, count: int) -> Expr:
-        """The number in (0, 1] at `position` of a draw of `count`."""
+        """Returns the number in (0, 1] at `position` of a draw of `count`."""
         made = Draw(self.generator.increment(count), f"{self.node}_{len(self.draws)}", self.device)
         self.draws.append(made)
         seed, offset = (load(b, index.index(0)) for b in made.numbers)
         return Expr(random(DType.F32, seed, offset, position, stream))
 
     def temporary(self, value: Scattered, of: Result) -> Ref:
-        """A tensor like a result, made before them."""
+        """Returns a temporary tensor with the shape and dtype of a result; it is computed before the
+        results."""
         strides = tuple(product(of.shape[d + 1 :]) for d in range(len(of.shape)))
         name = f"{self.node}_made{len(self.made)}"
         buffer = Buffer(name, of.dtype, of.shape, strides, Kind.TEMP, device=self.device)
@@ -193,7 +202,7 @@ class Call:
         return self.results[0].dtype
 
     def at(self, result: int = 0) -> list[Node]:
-        """The position of the element to compute, one index node per dimension."""
+        """Returns the position of the element to compute, one index node per dimension."""
         return positions(self.results[result].shape)
 
 
@@ -211,7 +220,7 @@ def broadcasts(shape: Sequence[int], whole: Sequence[int]) -> bool:
 
 
 def positions(shape: Sequence[int]) -> list[Node]:
-    """Canonical positions in a tensor of this shape; dimensions of size 1 need no axis."""
+    """Returns canonical positions in a tensor of this shape; dimensions of size 1 need no axis."""
     return list(_positions(tuple(shape)))
 
 
@@ -222,12 +231,12 @@ def _positions(shape: tuple[int, ...]) -> tuple[Node, ...]:
 
 
 def dimension(dim: int, ndim: int) -> int:
-    """`dim` counted from the front."""
+    """Returns `dim` counted from the front."""
     return dim + max(ndim, 1) if dim < 0 else dim
 
 
 def dimensions(dims: int | Sequence[int] | None, ndim: int) -> list[int]:
-    """`dims` counted from the front, sorted; None or empty means all."""
+    """Returns `dims` counted from the front, sorted; None or empty means all."""
     if dims is None or (not isinstance(dims, int) and len(dims) == 0):
         return list(range(ndim))
     if isinstance(dims, int):
@@ -236,7 +245,8 @@ def dimensions(dims: int | Sequence[int] | None, ndim: int) -> list[int]:
 
 
 def read(ref: Ref, at: Sequence[Node], mask: Node | None = None) -> Expr:
-    """Element of `ref` at a position; dimensions that `ref` lacks in front or has of size 1 are broadcast."""
+    """Returns the element of `ref` at a position; leading dimensions that `ref` lacks and dimensions of size
+    1 are broadcast."""
     if ref.dtype is None:
         raise Decline
     own = tuple(at[len(at) - ref.ndim :])
@@ -248,8 +258,8 @@ def read(ref: Ref, at: Sequence[Node], mask: Node | None = None) -> Expr:
 
 @functools.lru_cache(4096)
 def _is_beyond(position: Node, extent: Int) -> bool:
-    """Whether an axis is longer than the dimension that is read along it: then that is not repeated, as it should be, and has another size than 1 by
-    its form alone."""
+    """Whether, in the captured call, the axis is longer than the dimension that is read along it.  The
+    dimension should be broadcast then, but the form of its symbolic size does not show that it is 1."""
     if position.op is not Op.AXIS or not isinstance(extent, Size):
         return False
     long = position.arg.extent

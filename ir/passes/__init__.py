@@ -1,1 +1,1 @@
-"""Passes over a Program of the loop IR: each takes one and returns one that computes the same."""
+"""Passes over a Program of the loop IR: each takes a program and returns one that computes the same."""

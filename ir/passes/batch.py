@@ -1,10 +1,10 @@
-"""Parts of a program that do the same work on other tensors are fused once.
+"""Isomorphic parts of a program, which do the same work on different tensors, are fused once.
 
-An optimizer's step or a `torch._foreach_` op does the same for hundreds of tensors, and what it does for one needs
-nothing of what it does for another.  One such part stands for all while kernels are fused.  What becomes of it is then
-said again for the others: elementwise work on a GPU as a list, one launch for all of them.
+An optimizer's step or a `torch._foreach_` op does the same for hundreds of tensors, and these parts do not
+depend on each other.  Only the first part goes through fusion.  The fused kernels are then instantiated for
+the other parts; elementwise work on a GPU becomes a list, which is one launch for all of them.
 
-Most such parts are found before they are lowered (lower/graph_passes/repeats.py; `Program.alike`), others here.
+Most such parts are found before lowering (lower/graph_passes/repeats.py; `Program.alike`), the others here.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from frameloom.ir.program import (
 )
 from frameloom.ir.symbolic.expr import hint_of
 
-LEAST = 4  # parts for which it pays
+LEAST = 4  # parts; with fewer, it does not pay
 
 
 @dataclass(eq=False)
 class _Part:
-    """Kernels, by number, that touch what one of them writes; `places` are what they load and store, in order."""
+    """Kernels, by number, connected by buffers that one of them writes; `places` are their loads and stores,
+    in order."""
 
     steps: list[int]
     extent: int = 1
@@ -47,11 +48,11 @@ class _Part:
 
 
 class _Unfit(Exception):
-    """The part that stands for others has become something that cannot be said of them."""
+    """Fusion changed the first part in a way that cannot be instantiated for the others."""
 
 
 def once_each(program: Program, fuse: Callable[[Program], Program]) -> Program:
-    """`fuse(program)`, where parts that are alike are fused once."""
+    """Returns `fuse(program)`, where isomorphic parts are fused once."""
     if program.alike:
         try:
             return in_full(fuse(program))
@@ -75,7 +76,7 @@ def _groups(program: Program) -> list[list[_Part]]:
     parts = _parts(program)
     if len(parts) < LEAST:
         return []
-    # A tensor that several read is loaded once where they are fused with each other.
+    # Parts that share a tensor are left alone: fused with each other, they load it only once.
     readers: dict[Buffer, int] = {}
     for part in parts:
         touched = {b for n in part.steps for b in reads_of(program.steps[n])}
@@ -89,7 +90,8 @@ def _groups(program: Program) -> list[list[_Part]]:
 
 
 def _parts(program: Program, apart: Set[Buffer] = frozenset()) -> list[_Part]:
-    """Steps that touch a buffer which any of them writes are of one part, but for `apart`."""
+    """Groups the steps into parts: steps that share a buffer which some step writes (except `apart`) are in
+    one part."""
     leader = list(range(len(program.steps)))
 
     def find(n: int) -> int:
@@ -111,7 +113,7 @@ def _parts(program: Program, apart: Set[Buffer] = frozenset()) -> list[_Part]:
 
 
 def _describe(program: Program, part: _Part, readers: dict[Buffer, int]) -> bool:
-    """Fills in `part`; False if it is not elementwise throughout."""
+    """Fills in `part`; False if a step is not elementwise."""
     buffers: dict[Buffer, int] = {}
     extents = []
     for n in part.steps:
@@ -134,7 +136,7 @@ def _describe(program: Program, part: _Part, readers: dict[Buffer, int]) -> bool
     return all(e in (1, part.extent) for e in extents)
 
 
-# --- what became of the first, for all
+# --- the fused first part, instantiated for all
 
 
 def _for_all(fused: Program, program: Program, groups: list[list[_Part]]) -> Program:
@@ -173,7 +175,7 @@ def _said_again(kernel: Kernel, group: list[_Part]) -> list[Kernel | KernelList]
 
 
 def _kernels(kernel: Kernel, form: Form, rows: Sequence[Row]) -> list[Kernel | KernelList]:
-    """The kernels of these rows, of which `kernel` is the first."""
+    """Returns the kernels of these rows; `kernel` is the kernel of the first row."""
     form, less = settled(form, rows)
     if is_cuda(kernel.device) and all(map(is_settled, less)):
         return [_list(kernel, form, less)]
@@ -192,7 +194,8 @@ def _list(kernel: Kernel, form: Form, rows: tuple[Row, ...]) -> KernelList:
 
 
 def in_full(program: Program) -> Program:
-    """`program` with the steps of all parts; _Unfit if what became of a first part cannot be said of others."""
+    """Returns `program` with the steps of all parts; raises _Unfit if the first part cannot be instantiated
+    for others."""
     if not program.alike:
         return program
     instead: dict[int, list[Step]] = {}
@@ -203,7 +206,7 @@ def in_full(program: Program) -> Program:
 
 
 def can_be_said(program: Program) -> bool:
-    """Whether `in_full` is possible."""
+    """Whether `in_full` succeeds."""
     try:
         members = _members(program)
     except _Unfit:
@@ -217,7 +220,7 @@ def can_be_said(program: Program) -> bool:
 
 
 def _members(program: Program) -> dict[Alike, list[int]]:
-    """The steps of first parts, by number."""
+    """Returns the steps of first parts, by number."""
     owner = {b: group for group in program.alike for b in group.first}
     shared = frozenset().union(*(group.shared for group in program.alike))
     returned = {o.buffer for o in program.outputs if isinstance(o, View)}
@@ -242,7 +245,7 @@ def _members(program: Program) -> dict[Alike, list[int]]:
 def _say_all(
     program: Program, group: Alike, numbers: Sequence[int], instead: dict[int, list[Step]]
 ) -> None:
-    """What comes in the place of the steps with these numbers."""
+    """Fills in `instead`: the steps of all parts that replace the steps with these numbers."""
     steps = [program.steps[n] for n in numbers]
     inner = {b for s in steps for b in writes_of(s)} - set(group.first)
     kept = any(b.kind in (Kind.TEMP, Kind.EXTERN) for s in steps for b in buffers_of(s))
@@ -256,14 +259,14 @@ def _say_all(
         for n, step in zip(numbers, steps, strict=True):
             instead[n] = _by_form(step, group.extent, parts)
         return
-    # One part after the other: they share memory.
+    # The steps of one part follow those of another: they share memory.
     last = instead[numbers[-1]] = [steps[-1]]
     for k, (_, names) in enumerate(parts, 1):
         last += [_again(step, names, k) for step in steps]
 
 
 def _another(b: Buffer, k: int, extent: int | None, other: int | None) -> Buffer:
-    """For an intermediate of the first part: that of part `k`."""
+    """Returns the buffer of part `k` that corresponds to an intermediate of the first part."""
     name = f"{b.name}_of_{k}"
     if extent is None or math.prod(b.shape) == 1:
         return replace(b, name=name)
@@ -295,7 +298,7 @@ def _by_form(
 
 
 def _again(step: Step, names: dict[Buffer, Buffer], k: int) -> Step:
-    """A step with other buffers."""
+    """Returns the step with other buffers."""
 
     def of(value: Any) -> Any:
         if isinstance(value, View):

@@ -1,4 +1,4 @@
-"""Kernels that are alike but for their buffers' names: what is made of one is made of the others by renaming."""
+"""Kernels that differ only in the names of their buffers: code for one serves the others by renaming."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from frameloom.ir.substitute import loads, transform
 
 
 def nameless(kernel: Kernel) -> tuple[Hashable, dict[Buffer, Buffer]]:
-    """A key, equal for kernels that are alike, and for each buffer one that is numbered in the order of first use."""
+    """Returns a key that is equal for kernels that differ only in buffer names, and for each buffer a
+    replacement that is numbered in the order of first use."""
     names: dict[Buffer, Buffer] = {}
     for s in kernel.stores:
         for b in (s.buffer, *(n.arg for n in loads((s.offset, s.value)))):
@@ -24,7 +25,7 @@ def nameless(kernel: Kernel) -> tuple[Hashable, dict[Buffer, Buffer]]:
 
 
 def renamed(stores: Sequence[Store], names: Mapping[Buffer, Buffer]) -> tuple[Store, ...]:
-    """The stores with other buffers."""
+    """Returns the stores with other buffers."""
 
     def visit(n: Node) -> Node | None:
         if n.op is not Op.LOAD or n.arg not in names:

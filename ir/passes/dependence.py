@@ -1,8 +1,8 @@
 """The steps of a program as a graph of groups that can be merged, for fusion.
 
-A group is a library call, a check, or the stores of one future kernel.  The graph knows what must run before what (data,
-overwritten inputs, order of side effects) as bit sets of ancestors and descendants, so that asking whether a merge would
-make a cycle is one AND.
+A group is a library call, a check, or the stores of one future kernel.  The graph knows which group must run
+before which (data, overwritten inputs, order of side effects), as bit sets of ancestors and descendants.  So
+the question whether a merge would make a cycle is one AND.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, S
 
 @dataclass(eq=False)
 class Group:
-    """One step to be.  `stores` is empty for library calls and checks, whose `step` is set."""
+    """A future step.  `stores` is empty for library calls and checks, whose `step` is set."""
 
     number: int
     position: int  # of its last member in the original program
     step: Step | None
     stores: list[Store]
-    reads: KeysView[Buffer]  # in a definite order: kernels are merged in that of their readers
+    reads: KeysView[Buffer]  # in a fixed order: readers of a buffer are merged in this order
     names: list[str] = field(default_factory=list)
     origin: list[str] = field(default_factory=list)
     values: dict[Buffer, Store] = field(
         default_factory=dict
-    )  # all that members compute, stored or not
+    )  # all values of members, stored or not
 
     def refresh(self) -> None:
-        """Set `reads` after `stores` have changed."""
+        """Updates `reads` after `stores` have changed."""
         self.reads = read_by(self.stores).keys()
 
     @property
     def scatter(self) -> Store | None:
-        """The store, if it is a scatter: then there is no other."""
+        """The store, if it is a scatter (then the group has no other store); else None."""
         return next((s for s in self.stores if s.scatter is not None), None)
 
 
 class Graph:
-    """Groups by number; merging keeps the order relation closed.
+    """Groups by number; merging keeps the order relation transitively closed.
 
-    A group that has joined another keeps its bit in the masks of the others, beside the other's: so a merge changes only the masks of groups that
-    were ordered with one of the two alone, which are few."""
+    When a group joins another one, its bit stays in the masks of other groups, beside the other one's bit.
+    So a merge changes only the masks of groups that were ordered with exactly one of the two, and these are
+    few."""
 
     def __init__(self, program: Program) -> None:
         self.groups: dict[int, Group] = {}
-        self.writer: dict[Buffer, Group] = {}  # of buffers that are not inputs
+        self.writer: dict[Buffer, Group] = {}  # for buffers that are not inputs
         self.readers: dict[Buffer, set[int]] = {}
-        self.mutated: set[Buffer] = (
-            set()
-        )  # by library calls or scatters: not what their store says any more
+        # Buffers that library calls or scatters change: their store does not give their final value.
+        self.mutated: set[Buffer] = set()
         self.before: dict[int, int] = {}
         self.after: dict[int, int] = {}
         self.alive = 0
-        self.members: dict[int, int] = {}  # bits: a group's own, and those of what has joined it
+        self.members: dict[int, int] = {}  # bits: its own, and of groups that joined it
         steps = failing_first(live_steps(program))
         order = Order()
         direct: dict[int, set[int]] = {}
@@ -96,7 +96,7 @@ class Graph:
                 self.after[n] |= reach
 
     def mergeable(self, a: Group, b: Group) -> bool:
-        """No third group has to run between the two."""
+        """Whether no third group has to run between the two."""
         x, y = (a, b) if a.position < b.position else (b, a)
         between = (self.after[x.number] & self.before[y.number]) | (
             self.after[y.number] & self.before[x.number]
@@ -107,7 +107,7 @@ class Graph:
         return bool(self.before[later.number] >> earlier.number & 1)
 
     def merge(self, a: Group, b: Group, stores: list[Store]) -> None:
-        """b joins a; `stores` are what both store now."""
+        """Merges `b` into `a`; `stores` are the stores of both."""
         both = self.members[a.number] = self.members[a.number] | self.members.pop(b.number)
         earlier = self.before[a.number], self.before.pop(b.number)
         later = self.after[a.number], self.after.pop(b.number)
@@ -125,7 +125,7 @@ class Graph:
         a.values.update(b.values)
         for buffer in b.values:
             self.writer[buffer] = a
-        # Names and origins in program order.
+        # Names and origins stay in program order.
         first, second = (a, b) if a.position <= b.position else (b, a)
         a.names, a.origin = first.names + second.names, first.origin + second.origin
         a.position = max(a.position, b.position)
@@ -133,13 +133,13 @@ class Graph:
         self.replace_stores(a, stores)
 
     def forget(self, group: Group) -> None:
-        """Drop a group of which nobody needs anything."""
+        """Drops a group that no other group needs."""
         for table in (self.groups, self.before, self.after, self.members):
             del table[group.number]
         self.alive &= ~(1 << group.number)
 
     def replace_stores(self, group: Group, stores: list[Store]) -> None:
-        """Set a group's stores, without those that nobody needs any more."""
+        """Sets a group's stores, without those that no group needs any more."""
         for buffer in group.reads:
             self.readers[buffer].discard(group.number)
         group.stores = [
@@ -150,7 +150,8 @@ class Graph:
             self.readers.setdefault(buffer, set()).add(group.number)
 
     def ordered(self) -> list[Group]:
-        """Groups in an order that respects all that must; otherwise as in the original program."""
+        """Returns the groups in an order that respects all dependences, otherwise in that of the original
+        program."""
         waiting = {n: bin(mask & self.alive).count("1") for n, mask in self.before.items()}
         ready = [(self.groups[n].position, n) for n, count in waiting.items() if count == 0]
         heapq.heapify(ready)
@@ -181,7 +182,7 @@ def _bits(mask: int) -> Iterator[int]:
 
 
 class Order:
-    """What each of a program's steps must wait for."""
+    """For each step of a program, the steps that it must wait for."""
 
     def __init__(self) -> None:
         self.last_write: dict[Buffer, int] = {}
@@ -190,7 +191,8 @@ class Order:
         self.failing: list[int] = []
 
     def needs(self, number: int, step: Step, alone: bool = False) -> set[int]:
-        """`alone`: only what its own data and effects wait for."""
+        """Returns the steps that this step waits for.  `alone`: only those that its own data and effects
+        need."""
         found: set[int] = set()
         changed = _changed_by(step)
         for buffer in reads_of(step):
@@ -203,7 +205,7 @@ class Order:
                 found.add(self.last_write[buffer])
             self.last_write[buffer] = number
         if commits(step) and not alone:
-            found.update(self.failing)  # where the call fails, nothing is changed: it starts anew
+            found.update(self.failing)  # if the call bails out, nothing may have changed before
         if may_fail(step):
             self.failing.append(number)
         if isinstance(step, Extern) and has_effect(step.target):
@@ -226,22 +228,24 @@ def writes_input(step: Step) -> bool:
 
 
 def commits(step: Step) -> bool:
-    """Whether a step changes what is there without the call: an input, the state of a generator."""
+    """Whether a step changes something that exists outside of the call: an input, or the state of a
+    generator."""
     return writes_input(step) or (isinstance(step, Extern) and has_effect(step.target))
 
 
 def may_fail(step: Step) -> bool:
-    """Whether a call can end at a step, by an exception or because data decides otherwise than was assumed."""
+    """Whether a call can end at a step, by an exception or because an assumption about data is wrong."""
     if isinstance(step, Check):
-        return not is_cuda(step.buffer.device)  # there, the kernel stops the device
+        return not is_cuda(step.buffer.device)  # on a GPU, the kernel itself stops the device
     if not isinstance(step, Extern) or step.target in OWN:
         return bool(defines(step))
-    # Also on a GPU: what its kernels find in the data they tell later, but library calls refuse arguments where they are made.
+    # On a GPU, too: kernels report bad data later, but a library call rejects bad arguments at once.
     return bool(defines(step)) or not never_raises(step.target)
 
 
 def failing_first(steps: list[Step]) -> list[Step]:
-    """Puts what changes something, and what needs that, behind the last step that may fail and does not need it."""
+    """Moves steps that commit, and steps that need them, behind the last step that may fail and does not need
+    them."""
     last = max((k for k, step in enumerate(steps) if may_fail(step)), default=0)
     if not any(map(commits, steps[:last])):
         return steps
@@ -260,7 +264,8 @@ def failing_first(steps: list[Step]) -> list[Step]:
 
 
 def fails_behind_writes(program: Program) -> bool:
-    """Whether a call can end, and would start anew, where an input is written to already: what fails needs what was written."""
+    """Whether a call can end (and would bail out) after an input is written: the step that fails needs the
+    written values."""
     steps = iter(failing_first(live_steps(program)))
     return any(map(writes_input, steps)) and any(map(may_fail, steps))
 
@@ -281,7 +286,7 @@ _EFFECTS: dict[str, tuple[bool, bool]] = {}
 
 
 def _effects(target: str) -> tuple[bool, bool]:
-    """(writes to its arguments, has an effect beyond its results)"""
+    """Returns (writes to its arguments, has an effect beyond its results)."""
     if target not in _EFFECTS:
         import torch
 
@@ -293,7 +298,7 @@ def _effects(target: str) -> tuple[bool, bool]:
         elif op is None:
             _EFFECTS[target] = (True, True)
         else:
-            # native_batch_norm updates its running statistics without saying so.
+            # native_batch_norm updates its running statistics, but its schema does not say so.
             mutating = op._schema.is_mutable or target == "aten.native_batch_norm.default"
             seeded = torch.Tag.nondeterministic_seeded in op.tags
             speaks = seeded or not op._schema.returns or is_collective(target)
@@ -302,24 +307,25 @@ def _effects(target: str) -> tuple[bool, bool]:
 
 
 def is_mutating(target: str) -> bool:
-    """Whether a library call writes to tensors it is given."""
+    """Whether a library call writes to its tensor arguments."""
     return _effects(target)[0]
 
 
 def has_effect(target: str) -> bool:
-    """Whether a library call does more than return results: it is neither dropped nor moved past another."""
+    """Whether a library call does more than return results: then it is neither dropped nor moved past another
+    such call."""
     return _effects(target)[1]
 
 
 def _must_run(step: Extern) -> bool:
-    """Whether a library call has to be made where nobody uses its results."""
+    """Whether a library call has to run even if no step uses its results."""
     is_floating = any(b is not None and (b.dtype is None or b.dtype.is_float) for b in step.results)
     is_known = step.target in OWN or step.target in CALLS
     return has_effect(step.target) or (not is_known and may_raise(step.target, is_floating))
 
 
 def live_steps(program: Program) -> list[Step]:
-    """The steps that outputs, inputs or effects depend on."""
+    """Returns the steps that outputs, inputs or effects depend on."""
     needed: set[Buffer] = {o.buffer for o in program.outputs if not isinstance(o, (int, tuple))}
     needed.update(told(program.outputs))
     needed.update(checked(s for step in program.steps for s, _, _ in defines(step)))

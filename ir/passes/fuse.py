@@ -1,20 +1,22 @@
-"""`fuse`: many one-store kernels become few kernels that move fewer bytes.
+"""`fuse`: joins many one-store kernels into few kernels that move fewer bytes.
 
-1. Down the graph: each kernel joins the kernels that produce what it loads, if computing the loaded value in place costs
-   nothing that loading would save (inline.worthwhile).  A producer that others need too keeps its store.
+1. Down the graph: each kernel joins the kernels that produce what it loads, if computing the loaded value in
+   place costs no more than loading it saves (inline.worthwhile).  A producer that other kernels need too
+   keeps its store.
 2. Across: kernels over the same loops that read the same tensors become one.
-3. What is still stored only to be loaded by other kernels is recomputed there, if that reads fewer bytes.
+3. A value that is still stored only for other kernels is recomputed there, if that reads fewer bytes.
 4. Stores that are piecewise along an axis (concatenations) are cut there (split_stores.py).
-5. Small copies of inputs over the same loops become one (passes/merge_copies.py).
-6. What is dead after a kernel is overwritten by it (passes/inplace.py).
-7. Scatters on the CPU check their indices themselves (passes/sink_checks.py).
+5. Small copies of inputs over the same loops become one kernel (passes/merge_copies.py).
+6. A kernel overwrites a buffer that no later step needs (passes/inplace.py).
+7. Scatters check their indices themselves (passes/sink_checks.py).
 
-Before, library calls get their operands as their fast kernels take them (attention.py, products.py): what that copies is fused, too.
+Before that, operands of library calls get the layouts that the fast kernels of the libraries need
+(attention.py, products.py), so that the copies for it are fused, too.
 
-The rewrite rules run before and after: each store's value is as simple as they make it.
+The rewrite rules run before and after, so each store's value is as simple as they can make it.
 
-A store to an input stays out of kernels whose other stores read that input, but for elementwise ones: there, they read what
-was there before.
+A store to an input is not merged with stores that read that input, except in elementwise kernels: there,
+these stores read the values from before the kernel.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from frameloom.ir.passes.dependence import Graph, Group, is_mutating
 from frameloom.ir.passes.inline import CHEAP_OPS, bytes_of, inline, summary, uses_in, worthwhile
 from frameloom.ir.passes.inplace import reuse
 from frameloom.ir.passes.merge_copies import together
-from frameloom.ir.passes.sink_checks import unbacked_checks
+from frameloom.ir.passes.sink_checks import sunk_checks
 from frameloom.ir.passes.split_stores import split
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Step, Store
 from frameloom.ir.rewrite import simple_value, simplify
@@ -41,15 +43,16 @@ from frameloom.ir.symbolic.expr import hint_of
 
 MANY_STORES = 16  # in one kernel
 MANY_BUFFERS = 48
-# Scheduling and compiling a kernel takes time that grows faster than the kernel: a program of any length becomes kernels of some length.
+# The time to schedule and compile a kernel grows faster than the kernel.  So kernels have a limit, whatever
+# the length of the program.
 MANY_OPS = 1500
 MANY_REDUCTIONS = 24
-MANY_LOADS = 16  # in one store; more only where they are not multiplied by inlining
-NEIGHBOURS = 16  # readers of one tensor that a kernel is compared with
+MANY_LOADS = 16  # in one store; more only if inlining does not multiply them
+NEIGHBOURS = 16  # how many readers of one tensor a kernel is compared with
 
 
 def fuse(program: Program) -> Program:
-    """`program` with fewer, larger kernels."""
+    """Returns `program` with fewer, larger kernels."""
     return once_each(program, _fused)
 
 
@@ -59,7 +62,7 @@ def _fused(program: Program) -> Program:
         merged = _merged(merged)
     pieces = replace(merged, steps=tuple(map(_in_pieces, merged.steps)))
     settled = attention.settle(_without_idle_checks(simplify(pieces)))
-    return unbacked_checks(reuse(together(settled)))
+    return sunk_checks(reuse(together(settled)))
 
 
 def _merged(program: Program) -> Program:
@@ -79,7 +82,8 @@ def _merged(program: Program) -> Program:
 
 
 def _has_constants(program: Program) -> bool:
-    """Whether a kernel loads what turned out to be the same number everywhere: what follows from it is worth another look."""
+    """Whether a kernel loads a tensor that turned out to be one constant: then another round may simplify
+    more."""
     kernels = [s for s in program.steps if isinstance(s, Kernel)]
     numbers = {
         s.buffer
@@ -100,7 +104,7 @@ def _in_pieces(step: Step) -> Step:
 
 
 def _without_idle_checks(program: Program) -> Program:
-    """Checks of indices that turned out to be in range are dropped, with the stores that feed them."""
+    """Drops the checks of indices that turned out to be in range, with the stores that write their flags."""
     steps = [s for s in program.steps if isinstance(s, Kernel)]
     idle = {
         s.buffer for k in steps for s in k.stores if s.value is FALSE and s.buffer.kind is Kind.TEMP
@@ -139,7 +143,7 @@ def _down(graph: Graph) -> None:
 
 
 def _joined(graph: Graph, producer: Group, consumer: Group) -> list[Store] | None:
-    """The stores of both in one kernel, or None if they are better apart."""
+    """Returns the stores of both in one kernel, or None if they should stay separate."""
     if _too_large(producer, consumer) or not graph.mergeable(producer, consumer):
         return None
     if producer.scatter is not None:
@@ -171,7 +175,7 @@ def _joined(graph: Graph, producer: Group, consumer: Group) -> list[Store] | Non
 
 
 def _too_large(a: Group, b: Group) -> bool:
-    """Whether one kernel of both would do too much."""
+    """Whether one kernel of both would exceed a limit."""
     costs = [summary(s.value) for s in (*a.stores, *b.stores)]
     return (
         len(costs) > MANY_STORES
@@ -181,9 +185,10 @@ def _too_large(a: Group, b: Group) -> bool:
 
 
 def _multiplies(values: dict[Buffer, Store], pairs: Iterable[tuple[Store, Store]]) -> bool:
-    """Whether a store with `values` in place of its loads, the second of a pair, loads from many more places than they and the first.
+    """Whether inlining `values` multiplies loads: a new store (second of a pair) loads from many more places
+    than the old store (first) and `values` together.
 
-    A chain of steps each of which uses the one before at two places doubles with every step.
+    In a chain of steps where each one uses the step before at two places, the number doubles with every step.
     """
     own = sum(map(_n_loads, values.values()))
     return any(_n_loads(new) > max(own + _n_loads(old), MANY_LOADS) for old, new in pairs)
@@ -198,8 +203,9 @@ def _inlined(store: Store, values: dict[Buffer, Store]) -> Store:
 
 
 def _safe(stores: Sequence[Store]) -> bool:
-    """Inputs that are written are only read at the element that is overwritten, by their own store or, in elementwise
-    kernels, by others, too; few enough buffers."""
+    """Whether the stores can share a kernel.  An input that is written may be read only at the element that
+    is overwritten: by its own store or, in elementwise kernels, also by others.  There must be few enough
+    buffers."""
     written = {s.buffer: s for s in stores if s.buffer.kind is Kind.INPUT}
     touched = {s.buffer for s in stores}
     shared: set[Buffer] = set()
@@ -213,12 +219,13 @@ def _safe(stores: Sequence[Store]) -> bool:
                 return False
             if writer is not s:
                 shared.add(n.arg)
-                # Its own store waits for what it reads, whichever thread does.
+                # A store waits for its own loads, whichever thread runs it: so it has to load this element
+                # itself.
                 if n not in loads([writer.value]):
                     return False
     if shared and not elementwise(stores):
         return False
-    for b in shared:  # what was substituted may leave nothing to read
+    for b in shared:  # after simplification the own store may not read it any more
         if all(n.arg != b for n in loads([simple_value(written[b])])):
             return False
     return len(touched) <= MANY_BUFFERS and len(written) == sum(
@@ -252,7 +259,7 @@ def _merge_siblings(graph: Graph, a: Group, b: Group) -> None:
 
 
 def _alike(graph: Graph, a: Group, b: Group) -> bool:
-    """They run over the same loops, and sharing saves a good part of what the smaller one reads."""
+    """Whether both run over the same loops, and sharing saves a good part of the reads of the smaller one."""
     if not a.stores or not b.stores or a.scatter is not None or b.scatter is not None:
         return False
     shared = bytes_of(a.reads & b.reads)
@@ -266,14 +273,14 @@ def _alike(graph: Graph, a: Group, b: Group) -> bool:
 
 
 def _is_check(group: Group) -> bool:
-    # Looking at every index once is little work beside using it.
+    # To check every index once is little work compared with using it.
     return all(
         s.buffer.kind is Kind.TEMP and not s.axes and not s.buffer.shape for s in group.stores
     )
 
 
 def _nest(store: Store) -> tuple[int, tuple[int, ...]]:
-    """The largest loop nest that the store needs: its size and extents."""
+    """Returns the largest loop nest that the store needs: its size and extents."""
     nests = [frozenset(store.axes)]
     nests += [r.free | frozenset(r.arg.axes) for r in summary(store.value).reductions]
     sized = []
@@ -303,7 +310,7 @@ def _recompute(graph: Graph) -> None:
         group = graph.groups[number]
         for store in list(group.stores):
             if not any(store is s for s in group.stores):
-                continue  # nobody needs it, now that another one is computed by its readers
+                continue  # not needed any more, since readers compute another value themselves
             if store.buffer.kind is Kind.TEMP and store.buffer not in graph.mutated:
                 _try_recompute(graph, group, store)
 
@@ -341,7 +348,8 @@ def _try_recompute(graph: Graph, group: Group, store: Store) -> None:
 
 
 def _still_there(graph: Graph, buffer: Buffer, group: Group, reader: Group) -> bool:
-    """An input that is overwritten somewhere may have changed before `reader` runs."""
+    """Whether `reader` would read the same values from `buffer`: an input that some step overwrites may have
+    changed."""
     if buffer.kind is not Kind.INPUT:
         return True
     return not any(s.buffer == buffer for g in graph.groups.values() for s in g.stores) and not any(
@@ -354,7 +362,7 @@ def _still_there(graph: Graph, buffer: Buffer, group: Group, reader: Group) -> b
 
 
 class _Names:
-    """Kernel names: the ops that a kernel fuses, and a number where that is not unique."""
+    """Makes kernel names: the ops that a kernel fuses, and a number that makes the name unique."""
 
     def __init__(self) -> None:
         self.taken: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""Inlining: a LOAD of what another store writes becomes that store's value at the load's position.
+"""Inlining: replaces a LOAD of a buffer by the value that another store writes there, at the load's position.
 
-`inline` does it; `worthwhile` says whether a consumer should: nothing expensive is computed more often than before,
-and no reduction is repeated along an axis that it does not depend on.
+`inline` does it; `worthwhile` says whether a consumer should: nothing expensive may be computed more often
+than before, and no reduction may be repeated along an axis that it does not depend on.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from frameloom.ir.substitute import loads, masked, select, substitute, topologic
 from frameloom.ir.symbolic.compare import surely_positive
 from frameloom.ir.symbolic.expr import hint_of
 
-CHEAP_OPS = 24  # more arithmetic than this is not repeated where that can be avoided
-FEW_OPS = 4  # so little that repeating it costs less than a load
+CHEAP_OPS = 24  # more arithmetic than this is not repeated if that can be avoided
+FEW_OPS = 4  # repeating so little costs less than a load
 SLOW = EXPENSIVE | {Op.SQRT, Op.RSQRT}  # in F64: hundreds of instructions
 SMALL_SPACE = 4096  # elements; below this a kernel launch costs more than repeated arithmetic
 
@@ -37,14 +37,14 @@ class Use:
 
 @dataclass(frozen=True)
 class Summary:
-    """What computing a value takes, per element."""
+    """The cost of computing a value, per element."""
 
     ops: int  # scalar operations, without index arithmetic
     expensive: bool  # has transcendental functions or random numbers
-    slow: bool  # has some, or roots, in F64
+    slow: bool  # has transcendental functions, random numbers or roots in F64
     reductions: tuple[Node, ...]  # the outermost ones
-    n_reductions: int  # of all
-    expensive_axes: frozenset[frozenset[Axis]]  # what those outside of reductions depend on
+    n_reductions: int  # the number of all reductions
+    expensive_axes: frozenset[frozenset[Axis]]  # free axes of expensive ops
     buffers: frozenset[Buffer]
 
 
@@ -52,7 +52,7 @@ _SUMMARIES: weakref.WeakKeyDictionary[Node, Summary] = weakref.WeakKeyDictionary
 
 
 def summary(value: Node) -> Summary:
-    """What computing `value` takes (kept per node)."""
+    """Returns the cost of computing `value` (cached per node)."""
     found = _SUMMARIES.get(value)
     if found is None:
         nodes = topological([value])
@@ -77,7 +77,7 @@ def _is_index(n: Node) -> bool:
 
 
 def outermost_reductions(value: Node) -> list[Node]:
-    """REDUCEs in `value` that are inside no other."""
+    """Returns the REDUCEs in `value` that are inside no other."""
     found: dict[Node, None] = {}
     seen: set[Node] = set()
     stack = [value]
@@ -94,7 +94,7 @@ def outermost_reductions(value: Node) -> list[Node]:
 
 
 def uses_in(store: Store, of: Iterable[Buffer]) -> list[Use]:
-    """The loads of some buffers in a store's value and offset."""
+    """Returns the loads of some buffers in a store's value and offset."""
     wanted = set(of)
     found: dict[Use, None] = {}
     seen: set[tuple[Node, tuple[Node, ...]]] = set()
@@ -113,7 +113,7 @@ def uses_in(store: Store, of: Iterable[Buffer]) -> list[Use]:
 
 
 def _needed(around: Sequence[Node], inner: Node) -> tuple[Node, ...]:
-    """The reductions that `inner` really runs inside of; it is computed before the others."""
+    """Returns the reductions inside which `inner` has to run; it is computed before the others."""
     kept: list[Node] = []
     free = inner.free
     for r in reversed(around):
@@ -127,7 +127,7 @@ def _needed(around: Sequence[Node], inner: Node) -> tuple[Node, ...]:
 
 
 def inline(root: Node, values: Mapping[Buffer, Store]) -> Node:
-    """`root` with the loads of `values` replaced by what is stored there."""
+    """Returns `root` with the loads of `values` replaced by the stored values."""
 
     def visit(n: Node) -> Node | None:
         if n.op is not Op.LOAD or n.arg not in values:
@@ -146,13 +146,14 @@ def inline(root: Node, values: Mapping[Buffer, Store]) -> Node:
 
 
 def positions(load: Node, producer: Store) -> dict[Axis, Node] | None:
-    """Where in the producer's space the loaded element is computed; None if that cannot be told."""
+    """Returns the position in the producer's space where the loaded element is computed; None if it is not
+    known."""
     ranges = assumptions(load.srcs[1]) if len(load.srcs) == 2 else None
     return index.positions_of(load.srcs[0], producer.offset, producer.axes, ranges)
 
 
 def _unsafe(at: Mapping[Axis, Node]) -> frozenset[Axis]:
-    """Axes on which a position may leave the producer's space (where the load is masked)."""
+    """Returns the axes on which a position may leave the producer's space (the load is masked there)."""
     found: frozenset[Axis] = frozenset()
     for a, n in at.items():
         span = index.bounds(n)
@@ -171,13 +172,14 @@ def _unsafe(at: Mapping[Axis, Node]) -> frozenset[Axis]:
 def worthwhile(consumer: Store, uses: Sequence[Use], producer: Store, kept: bool) -> bool:
     """Whether `consumer` should compute the producer's value at `uses` instead of loading it.
 
-    `kept`: the producer's store stays, because others need the buffer: then loading costs only a read.
+    `kept`: the producer's store stays, because other steps need the buffer: then loading costs only a read.
     """
     cost = summary(producer.value)
     size = _extent(producer.axes)
     alone = size == 1 and not cost.reductions and is_cuda(producer.buffer.device)
     if cost.slow and alone and _extent(consumer.axes) > 1:
-        # Every thread would compute it.  Also where that is little: the consumer may stand for larger ones (passes/batch.py).
+        # Every thread would compute it.  This holds also for a small consumer: it may be the template of
+        # larger ones (passes/batch.py).
         return False
     evaluations = 0
     for use in uses:
@@ -194,7 +196,7 @@ def worthwhile(consumer: Store, uses: Sequence[Use], producer: Store, kept: bool
         times = _times(order, needs, _moved(producer.value.free, at))
         if times > size or not _aligned(at):
             evaluations += times
-        # Functions of some of the axes must stay in the outer loops if they were there.
+        # Functions of only some of the axes must stay in the outer loops if the producer computes them there.
         first = frozenset().union(*(r.free for r in cost.reductions))
         for axes in cost.expensive_axes:
             if _times(order, needs, _moved(axes, at)) > max(
@@ -216,15 +218,16 @@ def _is_cumulative(cost: Summary) -> bool:
 
 
 def _in_its_pass(use: Use, at: Mapping[Axis, Node]) -> bool:
-    """Whether what uses a cumulative fold can be part of the pass that makes it.  With its loads masked it would be another fold for each
-    position; on the CPU, folds up to anything but the own position are stored anyway."""
+    """Whether the use of a cumulative reduction can be part of the loop that computes it.  With masked loads,
+    each position would need another reduction.  On the CPU, reductions up to a limit other than the own
+    position are stored anyway."""
     if len(use.load.srcs) == 2 and _unsafe(at):
         return False
     return is_cuda(use.load.arg.device) or (not use.around and _aligned(at))
 
 
 def _order(consumer: Store, use: Use) -> list[Axis]:
-    """Axes of the loops around a use, outermost first."""
+    """Returns the axes of the loops around a use, outermost first."""
     if not use.around:
         return list(consumer.axes)
     outer = own_axes(use.around[0])
@@ -234,8 +237,8 @@ def _order(consumer: Store, use: Use) -> list[Axis]:
 
 
 def _times(order: Sequence[Axis], first: frozenset[Axis], wanted: frozenset[Axis]) -> int:
-    """How often a value that depends on `wanted` is computed in these loops: what the outer loops determine is computed
-    there, and the axes that reductions need (`first`) are outermost."""
+    """Returns how often these loops compute a value that depends on `wanted`.  A value that outer loops
+    determine is computed there, and the axes that reductions need (`first`) are outermost."""
     loops = sorted(order, key=lambda a: a not in first)
     while loops and loops[-1] not in wanted:
         loops.pop()
@@ -243,12 +246,12 @@ def _times(order: Sequence[Axis], first: frozenset[Axis], wanted: frozenset[Axis
 
 
 def _moved(axes: Iterable[Axis], at: Mapping[Axis, Node]) -> frozenset[Axis]:
-    """The consumer's axes that stand for the producer's."""
+    """Returns the consumer's axes that correspond to the producer's."""
     return frozenset().union(*(at[a].free for a in axes))
 
 
 def _aligned(at: Mapping[Axis, Node]) -> bool:
-    """Every axis of the producer is an axis of its own in the consumer."""
+    """Whether every axis of the producer is a different axis of the consumer."""
     given = [n for n in at.values() if n.op is not Op.CONST]
     return (
         len(given) == len(at)
@@ -258,7 +261,7 @@ def _aligned(at: Mapping[Axis, Node]) -> bool:
 
 
 def _axes_of_reduction(reduction: Node, at: Mapping[Axis, Node], use: Use) -> frozenset[Axis]:
-    """What the reduction depends on where it is used."""
+    """Returns the axes that the reduction depends on at the use."""
     own = _moved(reduction.free, at)
     if len(use.load.srcs) == 2 and not own.isdisjoint(_unsafe(at)):
         own |= use.load.srcs[1].free
@@ -266,10 +269,10 @@ def _axes_of_reduction(reduction: Node, at: Mapping[Axis, Node], use: Use) -> fr
 
 
 def _once(reduction: Node, needs: frozenset[Axis], use: Use) -> bool:
-    """The reduction, moved to the use, is computed no more often than where it is."""
+    """Whether the reduction, moved to the use, is computed no more often than in the producer."""
     if _extent(needs) > _extent(reduction.free):
         return False
-    # Inside a reduction that binds an axis it needs, it runs in all loops around that one.
+    # If it needs an axis that a reduction around it binds, it runs in all loops around that one.
     loops: frozenset[Axis] = frozenset()
     for k, r in enumerate(use.around):
         loops |= frozenset(r.arg.axes) | (r.free if k == 0 else frozenset())
@@ -286,7 +289,7 @@ def _extent(axes: Iterable[Axis]) -> int:
 
 
 def bytes_of(buffers: Iterable[Buffer]) -> int:
-    """Bytes of the buffers' elements."""
+    """Returns the number of bytes of the buffers' elements."""
     total = 0
     for b in buffers:
         size = b.dtype.bytes if b.dtype is not None else 8

@@ -1,7 +1,8 @@
-"""In-place reuse: a kernel overwrites an intermediate that nobody needs after it.
+"""In-place reuse: a kernel overwrites an intermediate that no later step needs.
 
-If a kernel's store reads a temporary only at the very element that it writes, and the temporary dies there, both become
-one buffer: `relu(x @ w)` is computed where the product was put.  By renaming the temporary; memory.py sees one buffer.
+If a kernel's store reads a temporary only at the very element that it writes, and this is the temporary's
+last use, both become one buffer: `relu(x @ w)` is computed in the memory of the product.  The pass renames
+the temporary, so that memory.py sees one buffer.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from frameloom.ir.substitute import loads, transform
 
 
 def reuse(program: Program) -> Program:
-    """`program` with fewer buffers."""
+    """Returns `program` with fewer buffers."""
     last: dict[Buffer, int] = {}
     first: dict[Buffer, int] = {}
     for k, step in enumerate(program.steps):
@@ -25,7 +26,7 @@ def reuse(program: Program) -> Program:
             last[b] = k
             first.setdefault(b, k)
     renamed: dict[Buffer, Buffer] = {}
-    # The library is handed its result buffer as it is: the geometry has to stay.
+    # A library call writes into its result buffer directly: its geometry must not change.
     rigid = {b for s in program.steps if isinstance(s, Extern) for b in s.results if b is not None}
     for k, step in enumerate(program.steps):
         if not isinstance(step, Kernel):
@@ -52,7 +53,7 @@ def reuse(program: Program) -> Program:
 
 
 def _without_idle_stores(step: Step) -> Step | None:
-    """`step` without copies of elements to themselves."""
+    """Returns `step` without copies of elements to themselves; None if nothing is left."""
     if not isinstance(step, Kernel):
         return step
     kept = tuple(
@@ -66,7 +67,7 @@ def _without_idle_stores(step: Step) -> Step | None:
 
 
 def _fits(old: Buffer, kernel: Kernel, store: Store) -> bool:
-    """`store` may overwrite `old`, which it reads at that very element only."""
+    """Whether `store` may overwrite `old`: it reads `old` only at the element that it writes."""
     new = store.buffer
     if old.kind is not Kind.TEMP or old.dtype is not new.dtype or old.device != new.device:
         return False

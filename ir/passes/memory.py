@@ -1,8 +1,8 @@
-"""The arena: one block of scratch memory per call and device, in which TEMP buffers have their places.
+"""The arena: one block of scratch memory per call and device, which holds the TEMP buffers.
 
-Two buffers share bytes only if no step needs both.  Large buffers are placed first, each into the tightest gap that is
-free during its whole life.  On a GPU what is larger still has no place: it is allocated for its life alone, and shares
-memory with the results of library calls.
+Two buffers share bytes only if no step needs both.  Large buffers are placed first, each into the tightest
+gap that is free during its whole life.  On a GPU, still larger buffers are not in the arena: each is
+allocated only for its life, and shares memory with the results of library calls.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from frameloom.ir.symbolic.expr import Int, Size, hint_of, largest
 
 ALIGNMENT = 64
 SMALL = 4096  # bytes
-LARGE = 1 << 20  # bytes; PyTorch's allocator keeps smaller blocks by themselves
+LARGE = 1 << 20  # bytes; PyTorch's allocator keeps smaller blocks in separate pools
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Byte offsets of TEMP buffers in the arena of their device, and the size of all arenas together.  TEMP buffers without
-    one are allocated from their first use to their last."""
+    """Byte offsets of TEMP buffers in the arena of their device, and the total size of all arenas.  TEMP
+    buffers without an offset are allocated from their first use to their last."""
 
     offsets: dict[Buffer, Int]
     arena_bytes: Int
 
 
 def plan_memory(program: Program) -> MemoryPlan:
-    """Place the TEMP buffers of `program`."""
+    """Places the TEMP buffers of `program`."""
     lives: dict[Buffer, tuple[int, int]] = {}
     for k, step in enumerate(program.steps):
         for buffer in buffers_of(step):
@@ -56,7 +56,8 @@ def plan_memory(program: Program) -> MemoryPlan:
     lives = {b: life for b, life in lives.items() if b not in sized}
     offsets: dict[Buffer, Int] = {}
     totals: dict[str, Int] = {}
-    # By device and step: of the blocks that it needs, and of those that it is the first to need, where each begins and how long it is.
+    # Start and length of blocks, by device and step: `needed` has the blocks that a step needs, `begun` the
+    # blocks whose first use is this step.
     needed: dict[tuple[str, int], list[tuple[int, int]]] = {}
     begun: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for block in _blocks(lives):
@@ -81,7 +82,8 @@ def plan_memory(program: Program) -> MemoryPlan:
 
 
 def _blocks(lives: dict[Buffer, tuple[int, int]]) -> list[list[Buffer]]:
-    """What gets a place, the largest first: small buffers with one life lie together, of which steps over lists have thousands."""
+    """Returns the groups of buffers to place, the largest first.  Small buffers with one life form one group,
+    because steps over lists have thousands of them."""
     blocks: dict[Any, list[Buffer]] = {}
     for buffer, life in lives.items():
         key = (buffer.device, life) if size_in_bytes(buffer) <= SMALL else buffer
@@ -96,7 +98,8 @@ def _blocks(lives: dict[Buffer, tuple[int, int]]) -> list[list[Buffer]]:
 def _place_sized(
     lives: dict[Buffer, tuple[int, int]], offsets: dict[Buffer, Int], start: Int
 ) -> Int:
-    """Buffers whose sizes vary lie behind the others, in slots: each as large as the largest of the buffers that take turns in it."""
+    """Places buffers of symbolic size behind the others, in slots: a slot is as large as the largest of the
+    buffers that use it one after the other."""
     slots: list[list[Buffer]] = []
     for buffer in sorted(lives, key=lambda b: (-hint_of(size_in_bytes(b)), lives[b], b.name)):
         first, last = lives[buffer]
@@ -121,7 +124,7 @@ def _has_own_life(buffer: Buffer) -> bool:
 
 
 def _is_unbacked(buffer: Buffer) -> bool:
-    """Its layout is not known when a call begins, even if it is known to have no elements."""
+    """Whether the layout is unknown when a call begins, even if the buffer is known to have no elements."""
     return any(unbacked_in(n) for n in (*buffer.shape, *buffer.strides))
 
 
@@ -133,7 +136,7 @@ def _tightest_gap(taken: list[tuple[int, int]], size: int, total: int) -> int:
         if room >= size and (best is None or room < best[0]):
             best = (room, end)
         end = max(end, offset + length)
-    # The room at the end is bounded by what the arena needs anyway.
+    # The gap at the end counts only as far as the arena has that size already.
     room = total - end
     if best is None or size <= room < best[0]:
         best = (room, end)
@@ -145,23 +148,23 @@ def _aligned(size: Int) -> Int:
 
 
 def size_in_bytes(buffer: Buffer) -> Int:
-    """Bytes from the first element to the last."""
+    """Returns the bytes from the first element to the end of the last."""
     if 0 in buffer.shape:
         return 0
     item = buffer.dtype.bytes if buffer.dtype is not None else buffer.torch_dtype.itemsize
     return item * (1 + sum((e - 1) * s for e, s in zip(buffer.shape, buffer.strides, strict=True)))
 
 
-# --- who touches what
+# --- which steps use which buffers
 
 
 def buffers_of(step: Step) -> list[Buffer]:
-    """Every buffer that a step reads or writes, once."""
+    """Returns every buffer that a step reads or writes, once."""
     return list(dict.fromkeys([*reads_of(step), *writes_of(step)]))
 
 
 def reads_of(step: Step) -> list[Buffer]:
-    """Buffers that a step reads, or whose size it has to know."""
+    """Returns the buffers that a step reads, or whose size it has to know."""
     found, sizes = _data_of(step), size_dependencies(step)
     return list(dict.fromkeys([*found, *sizes])) if sizes else found
 
@@ -186,7 +189,7 @@ def _of_columns(step: KernelList, chosen: list[bool]) -> list[Buffer]:
 
 
 def read_by(stores: Iterable[Store]) -> dict[Buffer, None]:
-    """Buffers of which the stores need what is there before."""
+    """Returns the buffers whose previous contents the stores need."""
     stores = list(stores)
     found = dict.fromkeys(n.arg for n in loads([r for s in stores for r in (s.value, s.offset)]))
     found.update(dict.fromkeys(s.buffer for s in stores if s.scatter is not None))
@@ -194,7 +197,7 @@ def read_by(stores: Iterable[Store]) -> dict[Buffer, None]:
 
 
 def writes_of(step: Step) -> list[Buffer]:
-    """Buffers that a step writes."""
+    """Returns the buffers that a step writes."""
     if isinstance(step, KernelList):
         written = {s.buffer for s in step.stores}
         return _of_columns(step, [b in written for b in step.columns])
@@ -206,7 +209,7 @@ def writes_of(step: Step) -> list[Buffer]:
 
 
 def views_in(value: Any) -> Iterator[View]:
-    """The Views inside the arguments of a library call."""
+    """Yields the Views inside the arguments of a library call."""
     stack = [value]
     while stack:
         v = stack.pop()

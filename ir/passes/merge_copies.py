@@ -1,7 +1,9 @@
-"""Small copies of inputs on a GPU that run over the same loops become one kernel: the layouts of weights that library calls
-want, one launch for many.
+"""Joins small copies of inputs on a GPU that run over the same loops into one kernel.
 
-What such a kernel reads is there from the start and stays, so that it may run as soon as the first of them.
+Weights in the layouts that library calls need then take one launch instead of many.
+
+Such a kernel reads only data that exists before the call and does not change, so it may run as early as the
+first copy.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from frameloom.ir.program import Buffer, Extern, Kernel, Kind, Program, Step, is
 from frameloom.ir.symbolic.expr import hint_of
 
 MOST = 8  # copies in one kernel
-LARGEST = 4 << 20  # bytes of one copy: larger ones take longer than their launch
+LARGEST = 4 << 20  # bytes of one copy: a larger copy takes longer than its launch
 
 
 def together(program: Program) -> Program:
-    """`program` with fewer kernels that prepare inputs."""
+    """Returns `program` with fewer kernels that prepare inputs."""
     changed: set[Buffer] = set()
     for step in program.steps:
         if isinstance(step, Kernel):
@@ -27,7 +29,7 @@ def together(program: Program) -> Program:
         elif isinstance(step, Extern) and is_mutating(step.target):
             changed |= set(reads_of(step))
     steps: list[Step] = []
-    open_kernels: dict[Any, int] = {}  # loops and device -> number of the step that takes more
+    open_kernels: dict[Any, int] = {}  # loops, device -> step that takes more copies
     for step in program.steps:
         if isinstance(step, Kernel) and _prepares(step, changed):
             key = (step.device, step.stores[0].axes, step.stores[0].buffer.dtype)

@@ -1,6 +1,9 @@
-"""Checks of a scatter's indices, made while it goes through them: one reading of the indices less, on a GPU one launch.
+"""Moves the checks of a scatter's indices into the scatter.
 
-What is out of range is not stored; what is stored before the check raises is stored by eager, too, or in memory of the call.
+The indices are read once less; on a GPU, a launch is saved.
+
+The scatter stores nothing for an index that is out of range.  Elements that it stores before the check raises
+are stored by eager, too, or are in memory that belongs to the call.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ from frameloom.ir.scatter import is_scatter
 from frameloom.ir.substitute import substitute
 
 
-def unbacked_checks(program: Program) -> Program:
-    """`program` with such checks in the kernels that scatter."""
+def sunk_checks(program: Program) -> Program:
+    """Returns `program` with such checks in the kernels that scatter."""
     steps: list[Step] = list(program.steps)
     for scatter in [s for s in steps if isinstance(s, Kernel) and is_scatter(s)]:
         here = steps.index(scatter)
@@ -35,14 +38,16 @@ def unbacked_checks(program: Program) -> Program:
 
 
 def _checks(kernel: Kernel, scatter: Kernel) -> bool:
-    """Whether it checks all positions of the scatter, and nothing else; what it reads has to be the same before each store as behind the last."""
+    """Whether the kernel checks all positions of the scatter and does nothing else.  The scatter must not
+    change what the kernel reads."""
     return set(reads_of(kernel)).isdisjoint(writes_of(scatter)) and all(
         bad_positions(s, scatter.stores[0]) is not None for s in kernel.stores
     )
 
 
 def _raised_between(steps: list[Step], at: int, here: int) -> list[Check] | None:
-    """What raises for the kernel `at` before the scatter `here`; None if the kernel cannot go there."""
+    """Returns the checks between the kernel `at` and the scatter `here` that raise for this kernel; None if
+    the kernel cannot move there."""
     kernel = steps[at]
     between = steps[min(at, here) + 1 : max(at, here)]
     if at > here:
@@ -61,7 +66,8 @@ def _is_private(step: Step) -> bool:
 
 
 def bad_positions(flag: Store, scatter: Store) -> Node | None:
-    """What a store checks at each position of the scatter; None if it does something else."""
+    """Returns the condition that a store checks at each position of the scatter; None if it does something
+    else."""
     n = flag.value
     if flag.axes or flag.scatter is not None or n.op is not Op.REDUCE or n.arg.kind != "any":
         return None

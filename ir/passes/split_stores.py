@@ -1,7 +1,7 @@
-"""Cutting a store that is piecewise along an axis: a concatenation becomes one store per piece.
+"""Cuts a store that is piecewise along an axis: a concatenation becomes one store per piece.
 
-Inside a piece the comparisons that told the pieces apart are constants, so that nothing is masked or selected; pieces of
-one length share their loop.
+Inside a piece, the comparisons that select the piece are constants, so nothing is masked or selected.  Pieces
+of equal length share their loop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST = 4  # pieces of a store
 
 
 def split(store: Store) -> list[Store]:
-    """The pieces of `store`, or itself."""
+    """Returns the pieces of `store`, or the store itself."""
     tests = [
         n for n in topological([store.value])
         if n.op in (Op.LT, Op.GE) and n.srcs[0].dtype is DType.I64 and len(n.free) == 1
@@ -39,7 +39,7 @@ def split(store: Store) -> list[Store]:
         cuts = sorted(_cuts(tests, a), key=hint_of)
         edges = [0, *cuts, a.extent]
         if not all(at_most(low, high) for low, high in itertools.pairwise(edges)):
-            continue  # sizes of which only the captured call's are known to lie so
+            continue  # the order of these symbolic sizes is known only for the captured call
         lengths = [high - low for low, high in itertools.pairwise(edges)]
         if cuts and len(lengths) <= MOST and min(map(hint_of, lengths)) >= SHORTEST:
             return [
@@ -49,7 +49,7 @@ def split(store: Store) -> list[Store]:
 
 
 def _cuts(tests: Sequence[Node], a: Axis) -> set[Int]:
-    """Positions on `a` at which a comparison changes."""
+    """Returns the positions on `a` at which a comparison changes its result."""
     found: set[Int] = set()
     for n in tests:
         form = index.affine(index.sub(n.srcs[0], n.srcs[1]))

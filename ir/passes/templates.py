@@ -1,7 +1,8 @@
-"""The form of an elementwise kernel: what it does, without the buffers, extents and numbers that it does it with.
+"""Templates of elementwise kernels: the work of a kernel without its buffers, extents and numbers.
 
-A kernel has one if every store and load goes through its buffer in memory order, all in the same one (whatever the
-number of dimensions), or reads the same element everywhere.  Kernels of equal form differ in their Row alone.
+A kernel has a template (`Form`) if every store and load either goes through its buffer in memory order (the
+same order for all, with any number of dimensions), or reads the same element everywhere.  Kernels with equal
+templates differ only in their Row.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from frameloom.ir.program import Buffer, Kernel, KernelList, Kind, Row, Store
 from frameloom.ir.substitute import space, topological
 from frameloom.ir.symbolic.expr import Size, hint_of, may_exceed_1
 
-ALONG = Axis("x", 1 << 30)  # of the stores of a form; a Row says how many positions there are
+ALONG = Axis("x", 1 << 30)  # the axis of a template's stores; a Row has the real extent
 HERE, FIRST = axis(ALONG), index(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The fields of a KernelList that its kernels share.  Every constant of a kernel is a number here."""
+    """The fields of a KernelList that its kernels share.  Every constant of a kernel becomes a number
+    here."""
 
     stores: tuple[Store, ...]
     columns: tuple[Buffer, ...]
@@ -31,18 +33,19 @@ class Form:
 
     @property
     def key(self) -> tuple[tuple[Node, Node], ...]:
-        """Equal for equal forms."""
+        """A key that is equal for equal templates."""
         return tuple((load(s.buffer, s.offset), s.value) for s in self.stores)
 
 
 def is_settled(row: Row) -> bool:
-    """Whether none of its numbers is one of sizes that vary: a list's are written down before it runs."""
+    """Whether all of its numbers are plain ints or floats, not symbolic sizes: a list's numbers are written
+    before it runs."""
     numbers = (row.extent, *(k for _, k in row.columns), *row.numbers)
     return not any(isinstance(n, Size) for n in numbers)
 
 
 def form_of(kernel: Kernel) -> tuple[Form, Row] | None:
-    """The form of `kernel` and its row; None if it has none."""
+    """Returns the template of `kernel` and its row; None if it has none."""
     strides = _memory_order(kernel.stores[0])
     if strides is None:
         return None
@@ -61,7 +64,7 @@ def form_of(kernel: Kernel) -> tuple[Form, Row] | None:
 
 
 def _memory_order(store: Store) -> dict[Axis, int] | None:
-    """The stride of every axis, if the store fills memory without gaps."""
+    """Returns the stride of every axis if the store fills memory without gaps, else None."""
     terms, _ = terms_of(store.offset)
     strides = {n.arg: factor for n, factor in terms.items() if n.op is Op.AXIS}
     wanted = [a for a in store.axes if may_exceed_1(a.extent)]
@@ -76,7 +79,7 @@ def _memory_order(store: Store) -> dict[Axis, int] | None:
 
 
 class _Made:
-    """The columns and numbers of one form, in the order in which they are met."""
+    """The columns and numbers of one template, in the order of first use."""
 
     def __init__(self, strides: dict[Axis, int], device: str) -> None:
         self.strides = strides
@@ -89,7 +92,8 @@ class _Made:
         return [n.arg for n in self.numbers]
 
     def place(self, buffer: Buffer, offset: Node) -> tuple[Buffer, Node] | None:
-        """The column for an access and where in it; None for other accesses than those of a form."""
+        """Returns the column for an access, and the offset in it; None if a template cannot have such an
+        access."""
         if buffer.dtype is None:
             return None
         terms, start = terms_of(offset)
@@ -101,7 +105,7 @@ class _Made:
                 found[n.arg] = factor
         if found and found != self.strides:
             return None
-        # With a single element, every access is to that of the kernel's position.
+        # If there is only one element, every access is an access at the kernel's position.
         at = HERE if found or not (self.strides or buffer.kind is Kind.NUMBER) else FIRST
         column = self.columns.get((buffer, start, at))
         if column is None:
@@ -116,7 +120,7 @@ class _Made:
         return column, at
 
     def value(self, root: Node) -> Node | None:
-        """`root` over columns and numbers."""
+        """Returns `root` over columns and numbers, or None if a template cannot have it."""
         done: dict[Node, Node | None] = {}
         for n in topological([root]):
             done[n] = self._value(n, done)
@@ -129,7 +133,7 @@ class _Made:
             return None if at is None else load(*at)
         if n.op is Op.AXIS or n.op is Op.REDUCE or not n.srcs:
             return None
-        # A constant is a number where a value is computed from it; offsets have their own.
+        # Only constants from which a value is computed become numbers; offsets keep their own.
         if any(done[s] is None and s.op is not Op.CONST for s in n.srcs):
             return None
         srcs = [done[s] or self._number(s) for s in n.srcs]
@@ -145,7 +149,7 @@ class _Made:
 
 
 def settled(form: Form, rows: Sequence[Row]) -> tuple[Form, tuple[Row, ...]]:
-    """The form and rows with a constant for every number that is the same in all rows."""
+    """Replaces every number that is the same in all rows by a constant; returns the template and the rows."""
     same: dict[Buffer, Node] = {}
     kept: list[int] = []
     for k, buffer in enumerate(form.numbers):
@@ -168,7 +172,7 @@ def settled(form: Form, rows: Sequence[Row]) -> tuple[Form, tuple[Row, ...]]:
 
 
 def kernels_of(step: KernelList) -> tuple[Kernel, ...]:
-    """The kernels that a list stands for, each over one axis."""
+    """Returns the kernels of a list, each over one axis."""
     form = Form(step.stores, step.columns, step.numbers)
     return tuple(
         instance(form, row, f"{step.name}_{k}", step.origin) for k, row in enumerate(step.rows)
@@ -176,7 +180,7 @@ def kernels_of(step: KernelList) -> tuple[Kernel, ...]:
 
 
 def instance(form: Form, row: Row, name: str, origin: tuple[str, ...]) -> Kernel:
-    """The kernel of this form that a row says."""
+    """Returns the kernel of this template for a row."""
     axes = space([row.extent]) if may_exceed_1(row.extent) else ()
     here = axis(axes[0]) if axes else FIRST
     known: dict[Node, Node] = {
@@ -206,5 +210,5 @@ def instance(form: Form, row: Row, name: str, origin: tuple[str, ...]) -> Kernel
 
 
 def exact(value: bool | int | float) -> str:
-    # 0.0 and -0.0 are equal to Python, and NaN is not equal to itself.
+    # In Python 0.0 == -0.0, and NaN differs from itself; the text distinguishes constants exactly.
     return value.hex() if isinstance(value, float) else repr(value)

@@ -1,6 +1,9 @@
-"""Which steps of a program wait for the size of a library call's result: whatever they do with late symbols (size.py) comes behind that call.
+"""Dependences of steps on unbacked sizes.
 
-`defined` is told by the lowering; `awaited` gives the results that a step waits for, as if it read them.
+A step that uses such a size must run after the library call that decides it.
+
+Lowering registers the sizes with `defined`; `size_dependencies` returns the results that a step waits for as
+if it read them.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ _DEFINED: weakref.WeakKeyDictionary[Symbol, Buffer] = weakref.WeakKeyDictionary(
 
 
 def defined(results: Iterable[Buffer | None], given: Container[Symbol] = ()) -> None:
-    """Sizes of results of a library call, met for the first time; but for those that the program is given."""
+    """Registers the sizes of a library call's results that appear for the first time, except sizes that the
+    program is `given`."""
     for buffer in results:
         for n in buffer.shape if buffer is not None else ():
             symbol = lone_symbol(n) if isinstance(n, Size) else None
@@ -34,13 +38,13 @@ def defined(results: Iterable[Buffer | None], given: Container[Symbol] = ()) -> 
 
 
 def forget(symbols: Iterable[Symbol]) -> None:
-    """A program is about to be made anew."""
+    """Forgets these symbols, before a program is made again."""
     for symbol in symbols:
         _DEFINED.pop(symbol, None)
 
 
 def defines(step: Step) -> list[tuple[Symbol, Buffer, int]]:
-    """Symbols whose value is the size of a dimension of a result of this step."""
+    """Returns the symbols whose value is the size of a dimension of a result of this step."""
     found: list[tuple[Symbol, Buffer, int]] = []
     for buffer in step.results if isinstance(step, Extern) and _DEFINED else ():
         for dim, n in enumerate(buffer.shape if buffer is not None else ()):
@@ -64,13 +68,13 @@ def size_dependencies(step: Step) -> list[Buffer]:
 
 
 def told(outputs: Any) -> list[Buffer]:
-    """Results whose sizes the outputs of a program show."""
+    """Returns the results whose sizes appear in the outputs of a program."""
     symbols = dict.fromkeys(_unbacked_in(_sizes_among(outputs)) if _DEFINED else ())
     return [b for s in symbols if (b := _DEFINED.get(s)) is not None]
 
 
 def checked(symbols: Iterable[Symbol]) -> list[Buffer]:
-    """Results whose sizes are checked, whether anything else needs them or not."""
+    """Returns the results whose sizes are checked, even if no step uses them."""
     shape_env = {id(s.shape_env): s.shape_env for s in symbols}
     conditions = [n for f in shape_env.values() for n in f.unbacked_conditions()]
     return [b for n in conditions for s in unbacked_in(n) if (b := _DEFINED.get(s)) is not None]
@@ -84,7 +88,7 @@ _INSIDE: weakref.WeakKeyDictionary[Node, tuple[Symbol, ...]] = weakref.WeakKeyDi
 
 
 def _unbacked_inside(root: Node) -> tuple[Symbol, ...]:
-    """The symbols in what is reachable from a node (kept per root)."""
+    """Returns the unbacked symbols in all nodes reachable from `root` (cached per root)."""
     found = _INSIDE.get(root)
     if found is None:
         sizes = (n for node in topological([root]) for n in _sizes_in(node))
@@ -93,7 +97,7 @@ def _unbacked_inside(root: Node) -> tuple[Symbol, ...]:
 
 
 def _sizes_of(step: Kernel | Extern) -> Iterator[Int]:
-    """But for those inside of nodes."""
+    """Yields the sizes of a step, except those inside nodes."""
     if isinstance(step, Kernel):
         for store in step.stores:
             yield from store.buffer.shape

@@ -1,4 +1,4 @@
-"""Rewrite rules, one file per subject.  Each is exact: the same bits for every input (NaN counts as one value).
+"""Rewrite rules, one file per subject.  Each gives the same bits for every input (NaN counts as one value).
 
 Floats are not reassociated, and a cast through a narrower type stays: it rounds.
 """
@@ -9,5 +9,5 @@ from frameloom.ir.rules.folding import FOLDING_RULES, FOLDING_RULES_FOR_ANY_DEVI
 from frameloom.ir.rules.selection import SELECTION_RULES
 
 _ON_ANY_DEVICE = (*CAST_RULES, *ALGEBRA_RULES, *SELECTION_RULES)
-ALL_RULES = (*FOLDING_RULES, *_ON_ANY_DEVICE)  # of kernels for the CPU
+ALL_RULES = (*FOLDING_RULES, *_ON_ANY_DEVICE)  # for kernels on the CPU
 GPU_RULES = (*FOLDING_RULES_FOR_ANY_DEVICE, *_ON_ANY_DEVICE)

@@ -61,7 +61,7 @@ ALGEBRA_RULES = (
     Rule(of(Op.MAX, x, exactly(-math.inf)), lambda x: x, floats),
     # min(x, inf) -> x
     Rule(of(Op.MIN, x, exactly(math.inf)), lambda x: x, floats),
-    # x < -inf -> false, and the others that nothing fulfils
+    # x < -inf -> false, and the other comparisons that are never true
     *(
         Rule(of(op, *sides, name="whole"), lambda whole, **_: const(False, whole.dtype), bools)
         for limit, above in ((exactly(math.inf), True), (exactly(-math.inf), False))

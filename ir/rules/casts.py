@@ -1,4 +1,4 @@
-"""Casts that cancel: the middle type of a chain goes when it holds every value exactly."""
+"""Casts that cancel: the middle type of a chain is dropped if it holds every value exactly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MANTISSA = {DType.F16: 11, DType.BF16: 8, DType.F32: 24, DType.F64: 53}
 
 
 def holds_all(wide: DType, narrow: DType) -> bool:
-    """Every value of `narrow` is a value of `wide`."""
+    """Whether every value of `narrow` is a value of `wide`."""
     if wide is narrow or narrow is DType.BOOL:
         return True
     if wide is DType.BOOL:
@@ -28,19 +28,20 @@ def holds_all(wide: DType, narrow: DType) -> bool:
     return wide.bits - 1 >= bits
 
 
-# The result is one of the sources, or one without its sign.
+# The result of these ops is one of the sources, possibly without its sign or with the opposite sign.
 _CHOOSING = {
     Op.MAX: 0,
     Op.MIN: 0,
     Op.WHERE: 1,
     Op.ABS: 0,
     Op.NEG: 0,
-}  # op: the first source that counts
+}  # op: the index of the first source that can be the result
 _MOST_CHOICES = 64
 
 
 def holds(narrow: DType, x: Node) -> bool:
-    """Every value that `x` takes is one of `narrow`, as that of relu is where its argument's is."""
+    """Whether every value of `x` fits `narrow` exactly.  For example, relu's result does if its argument
+    does."""
     if holds_all(narrow, x.dtype):
         return True
     if not narrow.is_float or not x.dtype.is_float:
@@ -73,7 +74,7 @@ def _without_middle(outer: Node, inner: Node, x: Node) -> Node | None:
     middle = inner.dtype
     if not holds(middle, x):
         return None
-    # A float out of an integer's range converts otherwise than an integer wraps.
+    # A float outside of an integer's range converts differently from an integer, which wraps.
     if (
         middle.is_float
         and outer.dtype.is_int

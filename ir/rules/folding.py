@@ -1,6 +1,6 @@
-"""Operations on constants, computed now by the reference interpreter: what eager would compute on the CPU.
+"""Constant folding: the reference interpreter computes operations on constants, as eager would on the CPU.
 
-Kernels for other devices fold only what these compute alike.
+Kernels for other devices fold only operations that have the same result on every device.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ def _folded(whole: Node, **_: Node) -> Node | None:
 
 
 def _folded_alike(whole: Node, **_: Node) -> Node | None:
-    """Where every device gives the same."""
+    """Folds an operation that has the same result on every device."""
     return None if _differs(whole) else _folded(whole)
 
 
 def _differs(whole: Node) -> bool:
-    """Whether devices may compute something else of these constants: functions that they approximate, and what no standard defines."""
+    """Whether devices may compute different results from these constants: functions that they approximate,
+    and cases that no standard defines."""
     values = [s.arg for s in whole.srcs]
     if whole.op in TRANSCENDENTAL | {Op.RSQRT}:
         return True

@@ -1,4 +1,4 @@
-"""Conditions and selections."""
+"""Rules for conditions and selections."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Sizes that are known only when a call comes: polynomials over symbols, their ranges, and what is known of them."""
+"""Symbolic sizes: polynomials over symbols, their ranges, and the conditions that hold for them."""

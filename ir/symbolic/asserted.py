@@ -1,6 +1,9 @@
-"""Finds conditions on sizes that are noted inside an `assert`: under `python -O` nobody would ask, and the code would lack the guard.
+"""Finds conditions on sizes that are noted inside an `assert`.
 
-Asked for each condition with FRAMELOOM_VERIFY=1.  Code that has to compare sizes to be sure of something uses `compare.require`.
+With `python -O` the `assert` would not run, and the code would lack the guard.
+
+With FRAMELOOM_VERIFY=1 each condition is checked for this.  Code that has to compare sizes to be sure of
+something uses `compare.require`.
 """
 
 from __future__ import annotations
@@ -11,12 +14,12 @@ from functools import cache
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-OF_SIZES = frozenset(map(str, FOLDER.glob("*.py")))  # what computes with sizes
+OF_SIZES = frozenset(map(str, FOLDER.glob("*.py")))  # the files that compute with sizes
 PACKAGES = ("capture", "codegen", "ir", "jit", "runtime")
 
 
 def refuse_in_assert() -> None:
-    """Raises if the comparison of sizes that is going on stands in an `assert` of ours."""
+    """Raises if the current comparison of sizes is inside an `assert` of our code."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename in OF_SIZES:
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""The atoms of sizes: which there are, and sizes with others, or with numbers, in their place."""
+"""The atoms of sizes: finds them, and replaces them by other sizes or by numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def atoms_of(n: Int) -> Iterator[Atom]:
-    """Every symbol in it, those inside divisions included."""
+    """Yields every symbol in `n`, also those inside divisions."""
     if isinstance(n, Size):
         for monomial, _ in n.terms:
             for atom in monomial:
@@ -20,7 +20,8 @@ def atoms_of(n: Int) -> Iterator[Atom]:
 
 
 def not_1_in(n: Int) -> set[Atom]:
-    """Its symbols that are not 1 in the captured call, as far as that is known; without strides, of which one alone may decide how a tensor lies."""
+    """Returns the symbols that are not 1 in the captured call, as far as that is known.  Strides are left
+    out, since a single one may decide a tensor's layout."""
     return {
         a
         for a in atoms_of(n)
@@ -29,17 +30,17 @@ def not_1_in(n: Int) -> set[Atom]:
 
 
 def is_given_stride(atom: Atom) -> bool:
-    """Whether it is a stride of a tensor that the program is given, and not made of sizes."""
+    """Whether it is a stride of an input tensor, and not computed from sizes."""
     return getattr(getattr(atom, "source", None), "kind", None) == "stride"
 
 
 def unbacked_in(n: Int) -> list[Symbol]:
-    """Its symbols that are known only behind an op of the graph."""
+    """Returns the unbacked symbols of `n`, whose values are known only after an op of the graph."""
     return [a for a in dict.fromkeys(atoms_of(n)) if isinstance(a, Symbol) and a.unbacked]
 
 
 def lone_symbol(size: Size) -> Symbol | None:
-    """The symbol that it is."""
+    """Returns the symbol if the size is exactly one symbol, else None."""
     if len(size.terms) != 1:
         return None
     ((monomial, factor),) = size.terms
@@ -48,7 +49,7 @@ def lone_symbol(size: Size) -> Symbol | None:
 
 
 def lone_apply(n: Int, op: str) -> Apply | None:
-    """The division, maximum or minimum of which it is a multiple."""
+    """Returns the division, maximum or minimum if `n` is a multiple of one, else None."""
     if not isinstance(n, Size) or len(n.terms) != 1 or len(n.terms[0][0]) != 1:
         return None
     atom = n.terms[0][0][0]
@@ -64,7 +65,7 @@ def atoms_inside(atom: Atom) -> Iterator[Atom]:
 
 
 def inner_applies(n: Int) -> Iterator[Apply]:
-    """The divisions and extremes inside of others."""
+    """Yields the divisions and extremes inside other ones."""
     outer = [a for monomial, _ in n.terms for a in monomial] if isinstance(n, Size) else ()
     for operand in (x for a in outer if isinstance(a, Apply) for x in a.args):
         if isinstance(operand, Size):
@@ -73,7 +74,7 @@ def inner_applies(n: Int) -> Iterator[Apply]:
 
 
 def with_atoms(n: Size, replaced: Callable[[Atom], Int]) -> Int:
-    """With others in the place of its outermost factors."""
+    """Replaces the outermost factors of `n`."""
     total: Int = 0
     for monomial, factor in n.terms:
         part: Int = factor
@@ -84,7 +85,7 @@ def with_atoms(n: Size, replaced: Callable[[Atom], Int]) -> Int:
 
 
 def substitute(shape_env: Equalities, n: Int, known: Callable[[Symbol], Int]) -> Int:
-    """With other values for its symbols."""
+    """Replaces the symbols of `n` by other values."""
     if not isinstance(n, Size):
         return n
     total: Int = 0
@@ -104,7 +105,7 @@ def _replaced(shape_env: Equalities, atom: Atom, known: Callable[[Symbol], Int])
 
 
 def applied(shape_env: Equalities, atom: Apply, known: Callable[[Symbol], Int]) -> Int:
-    """What it makes of what its operands are then."""
+    """Returns the division, maximum or minimum of its operands with their symbols replaced."""
     a, b = (substitute(shape_env, x, known) for x in atom.args)
     if a is atom.args[0] and b is atom.args[1]:
         return shape_env.make({(atom,): 1})
@@ -116,7 +117,7 @@ def applied(shape_env: Equalities, atom: Apply, known: Callable[[Symbol], Int]) 
 
 
 def evaluated(n: Int, value: Callable[[Symbol], int]) -> int:
-    """What it is where the symbols have these values."""
+    """Returns the value of `n` for these values of the symbols."""
     if not isinstance(n, Size):
         return int(n)
     total = 0

@@ -1,4 +1,4 @@
-"""What one call takes sizes for that vary, where only the strides of its results depend on that."""
+"""Assumptions of one call about symbolic sizes that matter only for the strides of its results."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 @dataclass(eq=False, slots=True)
 class AssumedSizes:
     not_1: set[Size] = field(default_factory=set)
-    # Not 1, which says nothing of what is computed from the results.
+    # Not 1; results that are computed from this call's results do not depend on it.
     alone: set[Size] = field(default_factory=set)
     not_0: set[Size] = field(default_factory=set)
-    # Differences of strides and products of sizes, taken for other than 0 where no size is 1.
+    # Differences of strides and products of sizes that are assumed to be other than 0 if no size is 1.
     apart: set[Size] = field(default_factory=set)
 
     def __bool__(self) -> bool:
@@ -29,7 +29,7 @@ class AssumedSizes:
         self.apart.clear()
 
     def conditions(self) -> Iterator[Int]:
-        """What is not 0 where all of it holds."""
+        """Yields the sizes that are not 0 if all assumptions hold."""
         yield from (n - 1 for n in self.not_1 | self.alone)
         yield from self.not_0 | self.apart
 

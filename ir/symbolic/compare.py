@@ -1,11 +1,14 @@
-"""Comparisons of sizes.  Where the form does not tell, the hint decides, and what it says becomes a condition of the compiled code."""
+"""Comparisons of sizes.
+
+If the form does not decide one, the hint does, and the answer becomes a condition of the code.
+"""
 
 from __future__ import annotations
 
 from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.expr import Int, Size, largest, smallest
 
-MANY = 1 << 62  # ends of slices beyond are "to the end"
+MANY = 1 << 62  # a slice whose end is greater goes to the end
 
 
 def same(a: Int, b: Int) -> bool:
@@ -31,19 +34,21 @@ def at_most(a: Int, b: Int) -> bool:
 
 
 def equal(a: Int, b: Int) -> bool:
-    """Whether they are, where nothing else is allowed: of late sizes it is believed, and checked."""
+    """Whether they are equal, where everything else is an error: for unbacked sizes this is assumed and
+    checked."""
     n = a - b
     return n.shape_env.expect_0(n) if unbacked_in(n) else bool(n == 0)
 
 
 def fits(a: Int, b: Int) -> bool:
-    """Whether `a <= b`, as it is as a rule: of late sizes it is believed, and checked."""
+    """Whether `a <= b`, where this is usual: for unbacked sizes it is assumed and checked."""
     n = b - a
     return n.shape_env.expect_at_least_0(n) if unbacked_in(n) else bool(n >= 0)
 
 
 def require(holds: bool, what: str) -> None:
-    """An assertion about sizes.  To compare them can make a condition of the code, which no `assert` may: `python -O` leaves those out."""
+    """Asserts a fact about sizes.  A comparison of sizes can add a condition to the code, so it must not
+    stand in an `assert`, which `python -O` leaves out."""
     if not holds:
         raise AssertionError(what)
 
@@ -54,7 +59,7 @@ def divides(a: Int, n: Int) -> bool:
 
 
 def bounds(start: Int | None, end: Int | None, n: Int) -> tuple[Int, Int]:
-    """Where `start:end` of `n` elements begins and ends."""
+    """Returns where the slice `start:end` of `n` elements begins and ends."""
     first = _clamped(0 if start is None else start, 0, n)
     if end is None or (isinstance(end, int) and end > MANY):
         return first, n
@@ -68,5 +73,5 @@ def _clamped(position: Int, low: Int, high: Int) -> Int:
     if unbacked_in(position) and fits(low, position) and fits(position, high):
         return position
     if isinstance(position, Size) and isinstance(high, int) and position <= high:
-        return largest(position, low)  # as a rule: a condition is simpler than a minimum
+        return largest(position, low)  # the usual case: a condition is simpler than a minimum
     return smallest(largest(position, low), high)

@@ -1,4 +1,4 @@
-"""Conditions on sizes: what guards check, and what compiled code checks where it is given the numbers."""
+"""Conditions on sizes: guards check them, or compiled code does if it gets the sizes as numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from frameloom.ir.symbolic.expr import Size, Symbol
 
 @dataclass(frozen=True)
 class Conditions:
-    """Sizes that must be at least 0, those that must be 0, and those that must not be."""
+    """Sizes that must be at least 0, sizes that must be 0, and sizes that must not be 0."""
 
     at_least_0: tuple[Size, ...]
     zero: tuple[Size, ...]

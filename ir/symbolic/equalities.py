@@ -1,12 +1,12 @@
-"""The sizes of one capture: each made once, with those that are equal replaced by one form.
+"""The sizes of one capture: each size is one object, and equal sizes are replaced by one form.
 
     make, apply, symbol    a size: the same object for the same sum of products
-    resolved(n)            `n` with what equals something simpler replaced by that
-    _equate(n)             `n == 0` from now on; `_require(n)`: `n >= 0`
-    mark, take_back        undo what was assumed in between
+    resolved(n)            `n` in which parts are replaced by simpler equal ones
+    _equate(n)             assumes `n == 0`; `_require(n)`: `n >= 0`
+    mark, take_back        undo assumptions
 
-An equation is solved for a symbol where one has the coefficient 1 or -1.  Otherwise it stays, as a division without rest, a quotient that is a
-number, or a sum that is one.
+An equation is solved for a symbol with the coefficient 1 or -1.  Without such a symbol it stays: as a
+division without remainder, as a quotient with a fixed value, or as a sum with a fixed value.
 """
 
 from __future__ import annotations
@@ -45,41 +45,42 @@ from frameloom.ir.symbolic.ranges import Ranges
 if TYPE_CHECKING:
     from frameloom.ir.symbolic.shape_env import ShapeEnv
 
-LARGEST = 2**63 - 1  # of the numbers that guards compute with
+LARGEST = 2**63 - 1  # the largest number that guards can compute with
 
 
 class Equalities(Ranges):
-    """Sizes and what they equal.  The conditions are `at_least_0`, sizes that must be so, and `zero`."""
+    """Sizes and their equalities.  The conditions: sizes that must be at least 0 (`at_least_0`) or 0
+    (`zero`)."""
 
     def __init__(self) -> None:
         super().__init__()
         self.symbols: list[Symbol] = []
         self.zero: dict[Size, Any] = {}
         self.relaxed = False
-        self.knows_unbacked = False  # whether late symbols are numbers that code is given
-        self.note: Callable[[str], Any] = lambda text: None  # tells where a condition comes from
+        self.knows_unbacked = False  # whether the code gets unbacked symbols as numbers
+        self.note: Callable[[str], Any] = lambda text: None  # records where a condition comes from
         self._sizes: dict[tuple[tuple[Monomial, int], ...], Size] = {}
         self._applied: dict[Any, Apply] = {}
-        self._same: dict[Symbol, Int] = {}  # a symbol and what it equals
-        self._fixed: dict[Atom, int] = {}  # quotients and extremes that are a number
-        self._unsolved: dict[Size, None] = {}  # equations (`n == 0`) that no symbol gives way to
-        self._unsolved_now: dict[Any, int] | None = None  # ... what makes a number of a sum
+        self._same: dict[Symbol, Int] = {}  # a symbol and the expression that it equals
+        self._fixed: dict[Atom, int] = {}  # quotients and extremes with a fixed value
+        self._unsolved: dict[Size, None] = {}  # equations (`n == 0`) that are solved for no symbol
+        self._unsolved_now: dict[Any, int] | None = None  # ... as sums with their fixed values
         self._resolved: dict[Size, Int] = {}
-        self._exact: dict[Pair, None] = {}  # divisions that leave no rest
-        self._exact_now: set[Pair] | None = None  # ... of what the symbols equal now
+        self._exact: dict[Pair, None] = {}  # divisions that leave no remainder
+        self._exact_now: set[Pair] | None = None  # ... with the symbols replaced
         self.computed: dict[Any, Int] = {}  # sums and products
-        # What followed for ops (capture/shapes/inferred_cache.py).
+        # Inferred results of ops (capture/shapes/inferred_cache.py).
         self.inferred: dict[Any, Any] = {}
         self._undo: list[Callable[[], Any]] = []
 
     def _as_env(self) -> ShapeEnv:
-        """There is no other class of this kind; it adds the questions (shape_env.py)."""
+        """Returns itself as a ShapeEnv: the only subclass, which adds the questions (shape_env.py)."""
         return cast("ShapeEnv", self)
 
     # ---- making sizes
 
     def symbol(self, hint: int, source: Any, low: float = 1, high: float = math.inf) -> Size:
-        """A new symbol, alone; `low` and `high` are for the guards to make sure of."""
+        """Returns a new symbol as a size; guards have to check the bounds `low` and `high`."""
         atom = Symbol(self._as_env(), f"s{len(self.symbols)}", hint, source)
         self.symbols.append(atom)
         self._ranges[atom] = (low, high)
@@ -88,11 +89,12 @@ class Equalities(Ranges):
         return made
 
     def unbacked_symbol(self, source: Any, bound: Int | None, least: int | None = 0) -> Size:
-        """... of what is at most `bound`, at least `least`, and known only behind an op of the graph."""
+        """Returns a new symbol that is at most `bound`, at least `least`, and known only after an op of the
+        graph."""
         self.has_unbacked = True
         self._found.clear()
         most = math.inf if bound is None else self.range_of(bound)[1]
-        # Sizes to think of: not too small, and differences of two are none.
+        # Invented hints: not too small, and the difference of two hints is never a hint.
         hint = 7 + 4 * len(self.symbols)
         if bound is not None:
             half = (bound.hint if isinstance(bound, Size) else bound) // 2
@@ -106,7 +108,8 @@ class Equalities(Ranges):
         return made
 
     def symbol_within(self, hint: int, source: Any, least: int | None, most: int | None) -> Size:
-        """The size of a dimension, of which the user says more.  Where the hint does not keep to that, it is not believed."""
+        """Returns a symbol for the size of a dimension with bounds from the user.  A bound that the hint
+        violates is ignored."""
         made = self.symbol(hint, source)
         if least is not None and 1 < least <= hint:
             self._require(made - least)
@@ -115,7 +118,7 @@ class Equalities(Ranges):
         return made
 
     def make(self, terms: dict[Monomial, int]) -> Int:
-        """The sum of products: an int where it is a constant."""
+        """Returns the sum of products: an int if it is a constant."""
         kept = [(m, c) for m, c in terms.items() if c]
         if not kept:
             return 0
@@ -131,7 +134,7 @@ class Equalities(Ranges):
             found.number = numbered(found)
             found.hint = sum(c * math.prod(a.hint for a in m) for m, c in key)
             if self.has_unbacked and found.hint < 1 and unbacked_in(found):
-                found.hint = 1  # there is nothing in a captured call that it would be
+                found.hint = 1  # an unbacked size has no value in the captured call
         return found
 
     def apply(self, op: str, a: Int, b: Int) -> Int:
@@ -144,7 +147,7 @@ class Equalities(Ranges):
         return self.make({(atom,): 1})
 
     def extreme(self, op: str, a: Int, b: Int) -> Int:
-        """max or min."""
+        """Returns the maximum or minimum; `op` is "max" or "min"."""
         a, b = self.resolved(a), self.resolved(b)
         low, high = self.range_of(linear(self, ((a, 1), (b, -1))))
         if low >= 0:
@@ -158,7 +161,8 @@ class Equalities(Ranges):
     # ---- what sizes equal
 
     def resolved(self, n: Int) -> Int:
-        """With symbols that turned out to equal others, or a number, replaced, and without divisions that leave no rest."""
+        """Returns `n` with symbols replaced by the sizes or numbers that they equal, and without exact
+        divisions."""
         if not isinstance(n, Size):
             return n
         if not (self._same or self._exact or self._fixed or self._unsolved):
@@ -182,19 +186,20 @@ class Equalities(Ranges):
         return undivided(self.with_numbers(found), self._known_exact())
 
     def _numbers_of_sums(self) -> dict[Any, int]:
-        """What the equations that no symbol gave way to say."""
+        """Returns the sums that have a fixed value by the unsolved equations."""
         if self._unsolved_now is None:
             self._unsolved_now = {}
             for n in map(self._replaced, self._unsolved):
                 if isinstance(n, Size):
                     sum_, times, rest = _without_number(n)
-                    if rest % times == 0:  # else there is no such call
+                    if rest % times == 0:  # otherwise no call satisfies the equation
                         self._unsolved_now[sum_] = -rest // times
                         self._unsolved_now[tuple((m, -c) for m, c in sum_)] = rest // times
         return self._unsolved_now
 
     def with_numbers(self, n: Int) -> Int:
-        """With numbers in the place of the factors that are some.  (On terms, since arithmetic asks this.)"""
+        """Replaces factors with a fixed value by that value.  (It works on terms, because arithmetic calls
+        it.)"""
         if not self._fixed or not isinstance(n, Size):
             return n
         terms: dict[Monomial, int] = {}
@@ -206,7 +211,7 @@ class Equalities(Ranges):
 
     def _known_exact(self) -> set[Pair]:
         if self._exact_now is None:
-            self._exact_now = set()  # for sizes that are asked about meanwhile
+            self._exact_now = set()  # for questions that come up during this computation
             for a, k in self._exact:
                 rest = divide(self, substitute(self, a, self._value), k)[1]
                 if (modulo := lone_apply(rest, "mod")) is not None:
@@ -215,7 +220,8 @@ class Equalities(Ranges):
         return self._exact_now
 
     def quotient(self, monomial: Monomial, factor: int, k: int) -> tuple[Monomial, int] | None:
-        """The product, by as many divisions that leave no rest as show that `k` divides it."""
+        """Rewrites the product by exact divisions until `k` divides its coefficient; None if that does not
+        succeed."""
         for place, atom in enumerate(monomial):
             for a, d in self._known_exact():
                 if (
@@ -237,7 +243,8 @@ class Equalities(Ranges):
         return self.make({(symbol,): 1}) if found is None else found
 
     def _without_positive(self, n: Size) -> Size:
-        """Without the factors of all its parts that are positive for sure: it is 0 where what is left is, and has the same sign."""
+        """Returns `n` without the positive factors that all its terms share.  The result has the same sign as
+        `n`, and is 0 exactly where `n` is."""
         common = shared_atoms([monomial for monomial, _ in n.terms])
         shared = [atom for atom in common if self._ranges[atom][0] >= 1]
         divisor = math.gcd(*(c for _, c in n.terms))
@@ -266,10 +273,10 @@ class Equalities(Ranges):
     # ---- assuming more
 
     def _require(self, n: Int) -> None:
-        """`n >= 0` from now on."""
+        """Assumes `n >= 0`."""
         if not isinstance(n, Size):
             return
-        if (above := dict(n.terms).get((), 0) - LARGEST) > 0:  # which guards could not compute with
+        if (above := dict(n.terms).get((), 0) - LARGEST) > 0:  # guards cannot compute with it
             n = self.make({m: c - above if m == () else c for m, c in n.terms})
             assert isinstance(n, Size)
         self._keep(self.at_least_0, n)
@@ -284,7 +291,7 @@ class Equalities(Ranges):
                     self._most.get(monomial, math.inf), offset // -factor
                 )
                 if all(self._ranges[atom][0] >= 1 for atom in monomial):
-                    for atom in monomial:  # none is greater than the product
+                    for atom in monomial:  # no factor is greater than the product
                         self._keep(self._ranges, atom)
                         low, high = self._ranges[atom]
                         self._ranges[atom] = (low, min(high, most))
@@ -303,7 +310,7 @@ class Equalities(Ranges):
                     self._solve_again()
 
     def _equate(self, n: Size) -> None:
-        """`n == 0` from now on."""
+        """Assumes `n == 0`."""
         self._solve(n)
         self._solve_again()
 
@@ -312,7 +319,7 @@ class Equalities(Ranges):
             symbol = monomial[0] if len(monomial) == 1 else None
             if abs(factor) == 1 and isinstance(symbol, Symbol) and symbol.unbacked:
                 other = self.make({m: -c * factor for m, c in n.terms if m is not monomial})
-                # What is made of it is there before a symbol that is known later.
+                # Expressions of this symbol are computed before a later symbol has a value.
                 if not any(a is symbol or self._is_later(a, symbol) for a in atoms_of(other)):
                     self._replace(symbol, other)
                     self._solve_again()
@@ -323,7 +330,7 @@ class Equalities(Ranges):
         return any(self.symbols.index(s) > self.symbols.index(symbol) for s in unbacked)
 
     def _solve_again(self) -> None:
-        """What is known now may solve equations, and give another form to what is a number."""
+        """Solves open equations and rewrites fixed values with the facts that are known now."""
         if self._keeps_forms():
             return
         for unsolved in list(self._unsolved):
@@ -333,14 +340,15 @@ class Equalities(Ranges):
                 del self._unsolved[unsolved]
                 self._solve(now)
         for atom, number in list(self._fixed.items()):
-            assert isinstance(atom, Apply)  # a symbol gives way
+            assert isinstance(atom, Apply)  # a symbol would have been replaced
             now = self.resolved(applied(self, atom, self._value) - number)
             if isinstance(now, Size) and not (self.has_unbacked and unbacked_in(now)):
                 self._equate(now)
                 return
 
     def _by_others(self, unsolved: Size) -> Int:
-        """The equation with what all others say, which would make nothing of itself."""
+        """Rewrites the equation by all other equations.  It is left out itself, as it would reduce itself to
+        0."""
         held = self._unsolved
         self._unsolved = {n: None for n in held if n is not unsolved}
         self._forget_forms()
@@ -364,7 +372,7 @@ class Equalities(Ranges):
             if any(a is symbol for a in atoms_of(other)):
                 continue
             if not _is_number(symbol) and any(map(_is_number, atoms_of(other))):
-                continue  # what a tensor tells of itself, a graph may have no input for
+                continue  # a tensor carries its own size, but the graph may have no input for the int
             self._replace(symbol, other)
             return
         if (modulo := lone_apply(n, "mod")) is not None:
@@ -418,7 +426,7 @@ class Equalities(Ranges):
         self._unsolved_now = None
 
     def _keeps_forms(self) -> bool:
-        """Whether what is made of the sizes so far stays as it is: behind the capture."""
+        """Whether existing sizes keep their forms: after the capture."""
         return self.relaxed or self.knows_unbacked
 
     def _noted(self, text: str) -> Any:
@@ -427,7 +435,7 @@ class Equalities(Ranges):
         return self.note(text)
 
     def _keep(self, table: dict[Any, Any], key: Any) -> None:
-        """What `take_back` puts into the table again: before it changes."""
+        """Records how `take_back` restores this entry of the table; to be called before the entry changes."""
         self._found.clear()
         if key in table:
             self._undo.append(partial(table.__setitem__, key, table[key]))
@@ -435,11 +443,11 @@ class Equalities(Ranges):
             self._undo.append(partial(table.pop, key, None))
 
     def mark(self) -> int:
-        """For `take_back`."""
+        """Returns a position for `take_back`."""
         return len(self._undo)
 
     def take_back(self, mark: int) -> None:
-        """Forget what was assumed since then, with everything that was made under it."""
+        """Undoes all assumptions since `mark`, and drops the inferred results that depend on them."""
         if len(self._undo) > mark:
             self.inferred.clear()
         while len(self._undo) > mark:
@@ -448,7 +456,7 @@ class Equalities(Ranges):
 
 
 def _without_number(n: Size) -> tuple[tuple[tuple[Monomial, int], ...], int, int]:
-    """A sum without what its terms share, how often it is there, and what is added to that."""
+    """Splits a sum: the terms without constant, divided by their common factor; this factor; the constant."""
     terms = dict(n.terms)
     rest = terms.pop((), 0)
     times = math.gcd(*terms.values())
@@ -456,5 +464,5 @@ def _without_number(n: Size) -> tuple[tuple[tuple[Monomial, int], ...], int, int
 
 
 def _is_number(atom: Atom) -> bool:
-    """Whether calls have it as an int, not as the size of a tensor."""
+    """Whether calls pass it as an int, not as the size of a tensor."""
     return isinstance(atom, Symbol) and getattr(atom.source, "kind", "") == "int"

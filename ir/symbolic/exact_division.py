@@ -1,6 +1,7 @@
-"""Divisions that leave no rest, because that is a condition of the code: `4 * (s // 4)` is `s` then.
+"""Divisions without remainder by a condition of the code: `4 * (s // 4)` is `s` then.
 
-In: a size, and the pairs (dividend, divisor) of which that is known.  Out: the size without such divisions, where its form allows it.
+In: a size, and the pairs (dividend, divisor) that leave no remainder.  Out: the size without such divisions,
+where its form allows it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ Pair: TypeAlias = tuple[Int, Int]
 
 
 def divisions(n: Size) -> list[Pair]:
-    """The pairs in it that leave no rest in the captured call."""
+    """Returns the divisions in `n` that leave no remainder in the captured call, as pairs."""
     found: dict[Pair, None] = {}
     for monomial, _ in n.terms:
         for atom in monomial:
@@ -26,7 +27,8 @@ def divisions(n: Size) -> list[Pair]:
 
 
 def undivided(n: Int, exact: Container[Pair]) -> Int:
-    """`n` with `c * k * (a // k)` written as `c * a`, and `a % k` as 0, for the pairs (a, k) of `exact`.  (On terms, since arithmetic asks this.)"""
+    """Returns `n` with `c * k * (a // k)` written as `c * a`, and `a % k` as 0, for the pairs (a, k) of
+    `exact`.  (It works on terms, because arithmetic calls it.)"""
     if not isinstance(n, Size):
         return n
     terms = dict(n.terms)
@@ -47,7 +49,8 @@ def undivided(n: Int, exact: Container[Pair]) -> Int:
 def _divided(
     terms: dict[Monomial, int], exact: Container[Pair]
 ) -> tuple[Monomial, int, Monomial] | None:
-    """A product, which of its factors can be written without a division, and the others, without the divisor where that is a size."""
+    """Finds a product with a factor that needs no division.  Returns the product, the place of the factor,
+    and the other factors (without the divisor if that is a size)."""
     for monomial, factor in terms.items():
         for place, atom in enumerate(monomial):
             if isinstance(atom, Apply) and atom.op in ("floordiv", "mod") and atom.args in exact:
@@ -61,7 +64,7 @@ def _divided(
 
 
 def _without(monomial: Monomial, k: Size) -> Monomial | None:
-    """The product divided by `k`, where that is a product, too."""
+    """Returns the product divided by `k` if `k` is a product that divides it, else None."""
     rest = list(monomial)
     if len(k.terms) > 1 or k.terms[0][1] != 1:
         return None

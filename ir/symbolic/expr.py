@@ -1,17 +1,19 @@
-"""Sizes that are known only when a call comes: integers as polynomials over symbols, in one canonical form.
+"""Symbolic sizes, known only at a call: integers as polynomials over symbols, in one canonical form.
 
     Size      a sum of products of atoms with integer coefficients; never a constant, which is a plain int
-    Symbol    an atom: the size of a dimension of an input, or an int that a call is given
-    Apply     an atom: floordiv, mod, max or min of sizes, where the algebra does not resolve it
+    Symbol    an atom: the size of a dimension of an input, or an int that the call passes
+    Apply     an atom: floordiv, mod, max or min of sizes that the algebra does not resolve
 
-A Size is used like an int: it adds and multiplies, and what PyTorch's functions are given (it is a torch.SymInt).  Each has a `hint`, its value
-in the captured call.  Equal sizes of one capture are the same object.  What the form does not tell is decided by the hint,
-and noted as a condition of the compiled code by its `facts` (symbolic/shape_env.py): comparing (`<`), asking for its truth, `int(n)`.
-Decisions that only cost time if wrong ask `hint_of(n)` and note nothing.
+A Size is used like an int: it adds and multiplies, and PyTorch's functions accept it (it is a torch.SymInt).
+Its `hint` is its value in the captured call.  Equal sizes of one capture are the same object.  If the form
+does not decide a question, the hint does, and `shape_env` (symbolic/shape_env.py) notes the answer as a
+condition of the compiled code.  Such questions are comparisons (`<`), truth values and `int(n)`.  Decisions
+that only cost time if they are wrong use `hint_of(n)` and note nothing.
 
-(One file: the operators of a Size are its algebra, and each is made of others.)
+(One file: the operators of a Size are its algebra, and they depend on each other.)
 
-Inside loops and for strides, what comes out of divisions by a size holds where that is at least 1: a loop over an empty dimension does nothing.
+Inside loops and for strides, results of divisions by a size hold if the size is at least 1: a loop over an
+empty dimension does nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ Monomial = tuple["Atom", ...]  # a product, sorted
 
 
 class Atom:
-    """One factor of a product: `name` tells it apart and sorts it."""
+    """One factor of a product: `name` identifies it and is its sort key."""
 
     __slots__ = ("hint", "name", "shape_env")
 
@@ -50,7 +52,8 @@ class Atom:
 
 
 class Symbol(Atom):
-    """`source` says where a call has it: for the capture.  `unbacked`: only behind an op of the graph (`nonzero`)."""
+    """`source`: where a call has its value; only the capture uses it.  `unbacked`: its value is known only
+    after an op of the graph (`nonzero`)."""
 
     __slots__ = ("__weakref__", "source", "unbacked")
 
@@ -82,17 +85,17 @@ MEANING: dict[str, Callable[[int, int], int]] = {
 
 
 def hint_of(n: Int) -> int:
-    """What it is in the captured call: for decisions that any answer is right for."""
+    """Returns the value in the captured call: for decisions where any answer is correct."""
     return n.hint if isinstance(n, Size) else n
 
 
 def number(n: Any) -> Int:
-    """An int, or a Size."""
+    """Returns `n` as an int, or the Size itself."""
     return n if isinstance(n, Size) else int(n)
 
 
 def may_exceed_1(n: Int) -> bool:
-    """A loop of that many rounds cannot be left out."""
+    """Whether `n` may be more than 1, so that a loop of `n` rounds must stay."""
     return isinstance(n, Size) or n > 1
 
 
@@ -105,14 +108,14 @@ _count = itertools.count(1)
 
 
 def numbered(size: Size) -> int:
-    """A number for a new size."""
+    """Registers a new size and returns its number."""
     number = next(_count)
     _numbered[number] = size
     return number
 
 
 def size_called(name: str) -> Size:
-    """The size that is called so in the text of a program."""
+    """Returns the size that has this name in the text of a program."""
     return _numbered[int(name[1:])]
 
 
@@ -122,7 +125,7 @@ class Size(torch.SymInt):
     shape_env: ShapeEnv
     terms: tuple[tuple[Monomial, int], ...]
     hint: int
-    number: int  # its name in the text of programs is made of it
+    number: int  # the size's name in the text of programs contains it
 
     def __new__(cls, *_: object) -> Size:
         raise TypeError("sizes are made by arithmetic")
@@ -132,7 +135,7 @@ class Size(torch.SymInt):
 
     @property
     def node(self) -> Any:
-        """What PyTorch's C++ code asks."""
+        """The object that answers PyTorch's C++ code."""
         return self.shape_env.node_of(self)
 
     # ---- text
@@ -217,7 +220,7 @@ class Size(torch.SymInt):
     def __rdivmod__(self, other: Int) -> tuple[Int, Int]:
         return divide(self.shape_env, other, self)
 
-    # ---- what has to be known
+    # ---- what needs the value
 
     def __truediv__(self, other: Any) -> Any:
         return int(self) / other
@@ -295,7 +298,7 @@ def constant(n: int) -> dict[Monomial, int]:
 
 
 def linear(shape_env: Equalities, parts: tuple[tuple[Int, int], ...]) -> Int:
-    """The sum of `factor * number`."""
+    """Returns the sum of `factor * number`."""
     found = shape_env.computed.get(parts)
     if found is None:
         total: dict[Monomial, int] = {}
@@ -322,7 +325,7 @@ def product(shape_env: Equalities, a: Int, b: Int) -> Int:
 
 
 def divide(shape_env: Equalities, a: Int, b: Int) -> tuple[Int, Int]:
-    """Quotient, rounded to minus infinity, and remainder."""
+    """Returns the quotient, rounded to minus infinity, and the remainder."""
     a, b = shape_env.resolved(a), shape_env.resolved(b)
     if not isinstance(a, Size) and not isinstance(b, Size):
         return a // b, a % b
@@ -339,7 +342,7 @@ def _divide(shape_env: Equalities, a: Int, b: Int) -> tuple[Int, Int]:
     whole, rest = _whole(shape_env, a, b)
     if not isinstance(rest, Size) and rest == 0:
         return whole, 0
-    for k in (0, -1, 1):  # of what remains, to or from the quotient
+    for k in (0, -1, 1):  # moves k from the remainder to the quotient
         low, _ = shape_env.range_of(rest - k * b)
         if low >= 0 and shape_env.surely_positive(b - (rest - k * b)):
             return whole + k, rest - k * b
@@ -348,7 +351,7 @@ def _divide(shape_env: Equalities, a: Int, b: Int) -> tuple[Int, Int]:
 
 
 def _whole(shape_env: Equalities, a: Int, b: Int) -> tuple[Int, Int]:
-    """`a == whole * b + rest`, as far as the forms tell."""
+    """Returns (whole, rest) with `a == whole * b + rest`, as far as the forms show."""
     whole: dict[Monomial, int] = {}
     rest: dict[Monomial, int] = {}
     if not isinstance(b, Size):
@@ -366,7 +369,7 @@ def _whole(shape_env: Equalities, a: Int, b: Int) -> tuple[Int, Int]:
     divisor = dict(terms_of(b))
     lead = max(divisor, key=lambda m: (len(m), [a.name for a in m]))
     rest = dict(terms_of(a))
-    # On terms: a product that is known to be a number would not leave the sum.
+    # It works on terms: if a product is known to be a number, arithmetic would not remove it from the sum.
     for _ in range(len(rest) if len(divisor) == 1 else 8):
         over, factor = next(
             (
@@ -399,7 +402,7 @@ def _without(monomial: Monomial, lead: Monomial) -> Monomial | None:
 
 
 def gcd(a: Int, b: Int) -> Int:
-    """A common divisor: the greatest of ints, the greatest that the forms show of sizes."""
+    """Returns a common divisor: of ints the greatest, of sizes the greatest that the forms show."""
     if not isinstance(a, Size) and not isinstance(b, Size):
         return math.gcd(a, b)
     shape_env = a.shape_env if isinstance(a, Size) else b.shape_env
@@ -410,7 +413,7 @@ def gcd(a: Int, b: Int) -> Int:
 
 
 def _shared(shape_env: Equalities, a: Int, b: Int) -> Int:
-    """The product of the factors that all parts of the two sums have."""
+    """Returns the product of the factors that all terms of the two sums share."""
     monomials = [*terms_of(a).items(), *terms_of(b).items()]
     if not terms_of(a) or not terms_of(b):
         return a if terms_of(a) else b
@@ -419,7 +422,7 @@ def _shared(shape_env: Equalities, a: Int, b: Int) -> Int:
 
 
 def shared_atoms(monomials: Sequence[Monomial]) -> list[Atom]:
-    """The factors that all of the products have."""
+    """Returns the factors that all of the products share."""
     common = list(monomials[0])
     for monomial in monomials[1:]:
         rest, kept = list(monomial), []
@@ -432,7 +435,7 @@ def shared_atoms(monomials: Sequence[Monomial]) -> list[Atom]:
 
 
 def facts_among(*numbers: Int) -> ShapeEnv | None:
-    """What is known of those that vary; None where none does."""
+    """Returns the shape environment of the symbolic numbers; None if all are ints."""
     return next((n.shape_env for n in numbers if isinstance(n, Size)), None)
 
 

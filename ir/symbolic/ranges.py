@@ -1,7 +1,7 @@
-"""The least and the greatest value that sizes can have: interval arithmetic over sums of products.
+"""The least and the greatest value of sizes: interval arithmetic over sums of products.
 
-In: what is known of single symbols and of whole products.  Out: `range_of` any size.  What is known grows as questions are answered
-(symbolic/shape_env.py).
+In: ranges of single symbols and of whole products.  Out: `range_of` any size.  The ranges become narrower as
+questions are answered (symbolic/shape_env.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ MANY_EXTREMES = 4
 
 
 class Ranges(ABC):
-    """What is known so far.  `at_least_0` holds sizes that are so because it is a condition of the code, `_sure` those that always are."""
+    """The known ranges.  `at_least_0`: sizes that are at least 0 by a condition of the code; `_sure`: those
+    that always are."""
 
     def __init__(self) -> None:
         self.at_least_0: dict[Size, Any] = {}
@@ -26,14 +27,14 @@ class Ranges(ABC):
         self._ranges: dict[Atom, Range] = {}
         self._sure: set[Size] = set()
         self._most: dict[Monomial, float] = {}  # of products
-        self._found: dict[Any, Any] = {}  # as long as nothing more is assumed
+        self._found: dict[Any, Any] = {}  # a cache; cleared when more is assumed
 
     @abstractmethod
     def make(self, terms: dict[Monomial, int]) -> Int:
-        """The sum of products."""
+        """Returns the sum of products."""
 
     def range_of(self, n: Int) -> Range:
-        """Least and greatest value."""
+        """Returns the least and the greatest value."""
         if not isinstance(n, Size):
             return n, n
         found = self._found.get(n)
@@ -42,7 +43,7 @@ class Ranges(ABC):
         return found
 
     def as_known(self, fn: Callable[..., Any], *sizes: Int) -> Any:
-        """`fn` of facts and sizes, computed again when more is assumed."""
+        """Returns `fn` of this environment and the sizes; computes it again when more is assumed."""
         found = self._found.get((fn, sizes))
         if found is None:
             found = self._found[fn, sizes] = fn(self, *sizes)
@@ -78,8 +79,9 @@ class Ranges(ABC):
         return low, high
 
     def _by_extremes(self, n: Size, low: float, high: float) -> Range:
-        """... by what is known of a maximum: it is one of two, and at least the other; of a minimum, at most.  Of many in one
-        sum that would be twice as many cases for each."""
+        """Narrows the range by a maximum or a minimum in the sum: a maximum equals one operand and is at
+        least the other; a minimum is at most the other.  A sum with many of them is skipped, because each one
+        doubles the cases."""
         extremes = [(m, factor) for m, factor in n.terms if _is_extreme(m)]
         if len(extremes) > MANY_EXTREMES:
             return low, high
@@ -93,11 +95,11 @@ class Ranges(ABC):
         return low, high
 
     def _without(self, n: Size, monomial: Monomial) -> Int:
-        """What is left of its terms as they are written: what is known to be equal may have others."""
+        """Returns the other terms as they are written (resolved, they may have other forms)."""
         return self.make({m: factor for m, factor in n.terms if m != monomial})
 
     def _without_quotient(self, n: Size) -> Range:
-        """... by what is known of a quotient: `(a - k + 1) / k <= a // k <= a / k`."""
+        """Returns a range by the bounds of a quotient: `(a - k + 1) / k <= a // k <= a / k`."""
         for monomial, factor in n.terms:
             atom = monomial[0] if len(monomial) == 1 else None
             if (
@@ -122,7 +124,7 @@ class Ranges(ABC):
         return -math.inf, math.inf
 
     def _with_products(self, n: Size) -> Range:
-        """... by what is known of whole products."""
+        """Returns a range by the greatest values of whole products."""
         low = high = 0.0
         for monomial, factor in n.terms:
             one: Range = (1, 1)
@@ -134,8 +136,8 @@ class Ranges(ABC):
         return low, high
 
     def _above_least(self, monomial: Monomial) -> dict[Monomial, int]:
-        """The product in what its factors are more than their least: `s0*s1` is `1 + s0 + s1 + s0*s1` where both are at least 1.  So
-        `s0*s1 - s1` shows that it is not negative."""
+        """Rewrites the product in the differences of its factors from their least values: `s0*s1` is `1 + s0
+        + s1 + s0*s1` if both are at least 1.  This shows that `s0*s1 - s1` is not negative."""
         total: dict[Monomial, int] = {(): 1}
         for atom in monomial:
             least = self._ranges[atom][0]
@@ -177,7 +179,7 @@ class Ranges(ABC):
 
 
 def _applied(n: Int) -> Iterator[Apply]:
-    """Quotients, extremes and the like in it, those behind that others are made of."""
+    """Yields the quotients, extremes and the like in `n`; inner ones before those that contain them."""
     for monomial, _ in n.terms if isinstance(n, Size) else ():
         for atom in monomial:
             if isinstance(atom, Apply):

@@ -1,12 +1,14 @@
-"""What is known of the sizes of one capture: ranges, equalities, and the conditions under which its code is right.
+"""The shape environment of one capture: ranges, equalities, and the conditions under which its code is right.
 
-Questions about sizes come here (`is_zero`, `is_positive`, `settle`).  What follows from the ranges of the symbols and from earlier answers is
-answered; anything else is answered by the hints, and becomes a condition that a call's guards check.
-While the loop IR is built and compiled (`relaxed`), two sizes that are not the same in form count as different: the general code is right
-for equal ones as well.
+It answers questions about sizes (`is_zero`, `is_positive`, `settle`).  If the ranges of the symbols and
+earlier answers decide a question, they give the answer.  Otherwise the hints do, and the answer becomes a
+condition that a call's guards check.  While the loop IR is built and compiled (`relaxed`), two sizes with
+different forms count as different: the general code is right for equal ones as well.
 
-Of what is known only behind an op of the graph (`unbacked` symbols, which may be 0) nothing is guessed: an answer is given if all such sizes
-from 0, 1 or 2 on have the same one, and that they are is a condition that the call checks there.  Otherwise `undecided` raises.
+The hint of an unbacked symbol (known only after an op of the graph; may be 0) decides nothing.  A question
+about such sizes has an answer if it is the same for all their values from 0, 1 or 2 on.  That they are at
+least so large is a condition, which the call checks after the op.  If there is no such answer, `undecided`
+raises.
 """
 
 from __future__ import annotations
@@ -33,19 +35,19 @@ from frameloom.ir.symbolic.ranges import Range
 
 
 class ShapeEnv(Equalities):
-    """The conditions are `at_least_0`, sizes that must be so, `zero` and `not_0`."""
+    """The conditions: sizes that must be at least 0 (`at_least_0`), 0 (`zero`), or other than 0 (`not_0`)."""
 
     def __init__(self, node_of: Callable[[Size], Any] | None = None) -> None:
         super().__init__()
         self.not_0: dict[Size, Any] = {}
-        self.refusing: type[Exception] | None = None  # raised where a size would be settled
+        self.refusing: type[Exception] | None = None  # raised where a size would be specialized
         self.assumed_sizes = AssumedSizes()  # of the present call
         self.undecided: Callable[[Size], NoReturn] = _undecided
         self._node_of = node_of
         self._nodes: dict[Size, Any] = {}
 
     def release(self) -> None:
-        """The capture is over: what the symbols come from is not kept alive by them."""
+        """Ends the capture: drops the references to objects that the symbols come from."""
         self.note = lambda text: None
         self._undo.clear()
         self.inferred.clear()
@@ -82,7 +84,8 @@ class ShapeEnv(Equalities):
         return True
 
     def _divides(self, n: Size) -> bool:
-        """Whether `n` is 0 if those divisions leave no rest that leave none in the captured call, which then becomes the condition."""
+        """Whether `n` is 0 if the divisions in it that leave no remainder in the captured call never do.  If
+        so, that becomes the condition."""
         if (atom := lone_apply(n, "mod")) is not None:
             found = [
                 pair for part in atom.args if isinstance(part, Size) for pair in divisions(part)
@@ -122,7 +125,8 @@ class ShapeEnv(Equalities):
         return False
 
     def _suppose(self, n: Size, decides: Callable[[float, float], bool]) -> bool:
-        """Whether the range of `n` decides if its late symbols are at least 1, or 2, which then is a condition."""
+        """Whether the range of `n` decides the question if its unbacked symbols are at least 0, 1 or 2.  If
+        so, that bound becomes a condition."""
         symbols = unbacked_in(n)
         before: dict[Atom, Range] = {s: self._ranges[s] for s in symbols}
         for least in (0, 1, 2):
@@ -141,14 +145,16 @@ class ShapeEnv(Equalities):
         return False
 
     def expect_at_least_0(self, n: Size) -> bool:
-        """... of what depends on late symbols: a condition, unless it is known."""
+        """Whether `n >= 0`, for a size with unbacked symbols; if this is not known, it is assumed and becomes
+        a condition."""
         low, high = self.range_of(self.resolved(n))
         if low < 0 <= high:
             self._require(self.resolved(n))
         return high >= 0
 
     def expect_0(self, n: Size) -> bool:
-        """Likewise.  One of the symbols gives way to the others."""
+        """Whether `n == 0`, assumed in the same way.  One of the symbols is replaced by an expression of the
+        others."""
         known = self.resolved(n)
         low, high = self.range_of(known)
         if not isinstance(known, Size) or low > 0 or high < 0:
@@ -160,12 +166,13 @@ class ShapeEnv(Equalities):
         return True
 
     def is_one_softly(self, n: Int, alone: bool = False) -> bool:
-        """Whether it is 1, where that a size is not becomes a condition only if it shows (capture/symbolic/layout_assumptions.py); `alone`: in the call's own result."""
+        """Whether `n` is 1.  The guard `n != 1` is deferred until the program can see a difference
+        (capture/symbolic/layout_assumptions.py).  `alone`: only this call's own result depends on it."""
         n = self.resolved(n)
         if not isinstance(n, Size):
             return bool(n == 1)
         low, high = self.range_of(n)
-        # Of a late size that is at most 1 it is asked at once whether it is: nothing else is left but 0.
+        # An unbacked size that is at most 1 is decided at once: its only other value is 0.
         at_once = high <= 1 or (n.hint == 1 and not unbacked_in(n))
         if at_once or any(map(is_given_stride, atoms_of(n))):
             return self.is_zero(n - 1)
@@ -174,7 +181,8 @@ class ShapeEnv(Equalities):
         return False
 
     def not_0_softly(self, n: Size) -> Int:
-        """As a factor of strides, where that is 1 for a dimension without elements: that there are some becomes a condition only if it shows."""
+        """Returns `n` as a factor of strides, which is 1 for a dimension without elements.  The guard `n !=
+        0` is deferred until the program can see a difference."""
         size = self.resolved(n)
         if not isinstance(size, Size):
             return max(size, 1)
@@ -185,7 +193,7 @@ class ShapeEnv(Equalities):
         return size
 
     def differ_softly(self, a: Int, b: Int) -> bool:
-        """Whether they differ, if no symbol is 1 that is not 1 in the captured call."""
+        """Whether `a != b`, if no symbol is 1 that is not 1 in the captured call."""
         n = self.resolved(a - b)
         if not isinstance(n, Size):
             return bool(n)
@@ -197,8 +205,8 @@ class ShapeEnv(Equalities):
         return not self.is_zero(n)
 
     def apart_softly(self, n: Int) -> None:
-        """It is taken for other than 0, as in the captured call, where only layouts depend on that: that it is becomes a condition
-        only if it shows."""
+        """Assumes that `n` is not 0, as in the captured call, where only layouts depend on it.  The guard is
+        deferred until the program can see a difference."""
         n = self.resolved(n)
         if not isinstance(n, Size) or self.relaxed or unbacked_in(n):
             return
@@ -210,7 +218,7 @@ class ShapeEnv(Equalities):
             self.assumed_sizes.not_1.update(self.make({(s,): 1}) for s in sizes)
 
     def is_less_softly(self, a: Int, b: Int) -> bool:
-        """`a < b`, if no symbol is 1 that is not 1 in the captured call."""
+        """Whether `a < b`, if no symbol is 1 that is not 1 in the captured call."""
         n = self.resolved(b - a)
         if not isinstance(n, Size):
             return bool(n > 0)
@@ -228,12 +236,12 @@ class ShapeEnv(Equalities):
         self.is_zero(n)
 
     def assume_sizes(self) -> None:
-        """All that the present call takes sizes for becomes a condition."""
+        """Turns all size assumptions of the present call into conditions."""
         for n in list(self.assumed_sizes.conditions()):
             self.assume_not_0(n)
 
     def settle(self, n: Int) -> int:
-        """Its value, which becomes a condition."""
+        """Specializes `n`: returns its hint, and `n == hint` becomes a condition."""
         n = self.resolved(n)
         if not isinstance(n, Size):
             return int(n)
@@ -246,24 +254,27 @@ class ShapeEnv(Equalities):
         return hint
 
     def hold(self, value: Callable[[Symbol], int]) -> bool:
-        """Whether the conditions of which a call knows before it begins do, where the symbols have these values."""
+        """Whether the conditions that can be checked before the call runs hold for these values of the
+        symbols."""
         early = tuple(n for n in self.at_least_0 if not unbacked_in(n))
         return Conditions(early, tuple(self.zero), tuple(self.not_0)).hold(value)
 
     def is_possible(self, value: Callable[[Symbol], int]) -> bool:
-        """Whether symbols can have these values together: a mask selects no more than there is."""
+        """Whether symbols can have these values together: for example, a mask selects at most all
+        elements."""
         return all(evaluated(n, value) >= 0 for n in self._sure)
 
     def most_of(self, symbol: Symbol, value: Callable[[Symbol], int]) -> float:
-        """... and how large that symbol can be beside the values of the others."""
+        """Returns the greatest possible value of `symbol` if the other symbols have these values."""
         above = [n for n in self._sure if dict(n.terms).get((symbol,)) == -1]
         rest = [value(symbol) + evaluated(n, value) for n in above]
         return min(self._ranges[symbol][1], *rest, math.inf)
 
     @contextmanager
     def apart(self) -> Iterator[list[Conditions]]:
-        """For code that is compiled when the guards are made already, and given all sizes: the conditions that come meanwhile are its own.  They
-        are in the list behind, if there are any."""
+        """Collects conditions for code that is compiled after the guards are made, and that gets all sizes as
+        numbers.  Conditions that arise inside the block belong to that code.  Afterwards the list has them,
+        if there are any."""
         own: list[Conditions] = []
         before = self.at_least_0, self.zero, self.not_0
         ranges, most = self._ranges, self._most
@@ -289,11 +300,11 @@ class ShapeEnv(Equalities):
                 own.append(found)
 
     def unbacked_conditions(self) -> list[Size]:
-        """Late sizes that must be at least 0."""
+        """Returns the sizes with unbacked symbols that must be at least 0."""
         return [n for n in self.at_least_0 if unbacked_in(n)] if self.has_unbacked else []
 
     def settle_some(self, which: Callable[[Symbol], bool]) -> None:
-        """Every value of these has an entry of its own."""
+        """Specializes the symbols that `which` selects: each of their values gets an entry of its own."""
         for symbol in self.symbols:
             if not symbol.unbacked and which(symbol):
                 self.settle(self.make({(symbol,): 1}))

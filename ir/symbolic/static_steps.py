@@ -1,6 +1,7 @@
-"""The steps of a program as they are in one call: with ints where sizes vary.
+"""The steps of a program in one call: symbolic sizes are replaced by ints.
 
-In: what the call is given, and the results of library calls that decide sizes.  Out: steps, buffers and outputs without sizes.
+In: the inputs of the call, and the results of library calls that decide sizes.  Out: steps, buffers and
+outputs without symbolic sizes.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ from frameloom.ir.symbolic.expr import Int, Size, Symbol, hint_of
 
 
 class Unknown(Exception):
-    """Nothing tells the size."""
+    """No input or result gives the size."""
 
 
 class KnownSizes:
-    """What symbols are in a call; more become known while it runs."""
+    """The values of symbols in a call; it learns more values while the call runs."""
 
     def __init__(self) -> None:
         self._known: dict[Symbol, int] = {}
         self._nodes: dict[Node, Node] = {}
 
     def given(self, program: Program, inputs: Sequence[Any], numbers: dict[Buffer, Any]) -> None:
-        """`numbers`: the values of buffers that are numbers."""
+        """Learns sizes from the inputs.  `numbers`: the values of buffers that are numbers."""
         for symbol, buffer in program.symbols:
             self._known.setdefault(symbol, int(numbers[buffer]))
         for buffer, tensor in zip(program.inputs, inputs, strict=True):
@@ -48,11 +49,11 @@ class KnownSizes:
                 self.seen(buffer, tensor)
 
     def seen(self, buffer: Buffer, tensor: Any) -> None:
-        """That this is the buffer's tensor."""
+        """Learns the sizes of a buffer from its tensor."""
         self._learn((*buffer.shape, *buffer.strides), (*tensor.shape, *tensor.stride()))
 
     def read(self, buffer: Buffer | None, vector: Any) -> None:
-        """That the sizes of this buffer are what a vector holds."""
+        """Learns the sizes of a buffer from the elements of a vector."""
         assert buffer is not None
         self._learn(buffer.shape, vector.tolist())
 
@@ -79,7 +80,8 @@ class KnownSizes:
         return tuple(map(self.of, sizes))
 
     def step(self, step: Step) -> Step:
-        """A step that is no list.  The sizes of what a library call returns stay as they are: it decides them."""
+        """Returns the step (not a KernelList) with ints.  Sizes of a library call's results stay symbolic:
+        the call decides them."""
         if isinstance(step, Kernel):
             return replace(step, stores=tuple(map(self._store, step.stores)))
         if isinstance(step, Extern):
@@ -95,7 +97,7 @@ class KnownSizes:
         return Row(self.of(row.extent), columns, numbers)
 
     def value(self, value: Any) -> Any:
-        """What a library call is given, or an output."""
+        """Returns an argument of a library call, or an output, with ints."""
         if isinstance(value, Size):
             return self.of(value)
         if isinstance(value, Buffer):
@@ -132,7 +134,7 @@ class KnownSizes:
         return tuple(Axis(a.name, self.of(a.extent)) for a in axes)
 
     def node(self, root: Node) -> Node:
-        """As it is, not simplified."""
+        """Returns the node with ints; it is not simplified."""
         done = self._nodes
         for n in topological([root]):
             if n in done:
@@ -151,7 +153,7 @@ class KnownSizes:
 
 
 class CapturedSizes(KnownSizes):
-    """What symbols were in the captured call."""
+    """The values of symbols in the captured call."""
 
     def of(self, n: Int) -> int:
         return hint_of(n)

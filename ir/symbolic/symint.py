@@ -1,7 +1,8 @@
-"""What PyTorch's C++ code asks of a size: the object behind a torch.SymInt, SymBool or SymFloat made from one.
+"""Answers PyTorch's C++ code about sizes: the objects behind a torch.SymInt, SymBool or SymFloat.
 
-Arithmetic stays in the algebra of size.py.  A comparison is answered when its truth is asked for (`guard_bool`), and then may become a condition; where
-PyTorch says that either answer does (`guard_or_false` and the like), the one without a condition is given.
+Arithmetic stays in the algebra of expr.py.  A comparison is decided when PyTorch asks for its truth
+(`guard_bool`), and then may become a condition.  Where PyTorch accepts either answer (`guard_or_false` and
+the like), the code gives the answer that needs no condition.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ EXPECTED: dict[Any, Callable[[Int, Int], bool]] = {
 
 
 class Node:
-    """What all three kinds answer alike."""
+    """The answers that all three kinds share."""
 
     shape_env: ShapeEnv
 
@@ -90,7 +91,7 @@ class Node:
 
 
 class SizeNode(Node):
-    """Of `size`, a Size or an int."""
+    """The node of `size`, a Size or an int."""
 
     def __init__(self, shape_env: ShapeEnv, size: Int) -> None:
         self.shape_env = shape_env
@@ -170,7 +171,7 @@ class SizeNode(Node):
 
 
 class FloatNode(Node):
-    """A float made of sizes that it had to know for that."""
+    """A float computed from sizes, which were specialized for it."""
 
     def __init__(self, shape_env: ShapeEnv, value: float) -> None:
         self.shape_env = shape_env
@@ -202,7 +203,7 @@ class FloatNode(Node):
 
 
 class TruthNode(Node):
-    """Of `fn(*operands)`: sizes that are compared, or truths."""
+    """The truth of `fn(*operands)`; operands are sizes that are compared, or other truths."""
 
     def __init__(
         self, shape_env: ShapeEnv, fn: Callable[..., bool], operands: tuple[Any, ...]
@@ -215,7 +216,8 @@ class TruthNode(Node):
         return True
 
     def truth(self) -> bool:
-        """That a size is 1 is asked for the sake of layouts; views that drop such dimensions are looked at in view_rules.py."""
+        """The truth of the condition.  PyTorch asks whether a size is 1 only to choose layouts, so that is a
+        deferred guard; view_rules.py handles the views that drop such dimensions."""
         known = self.known()
         if known is not None:
             return known
@@ -233,7 +235,7 @@ class TruthNode(Node):
         return bool(self.fn(a, b))
 
     def known(self) -> bool | None:
-        """Its truth, where that follows from what is known."""
+        """The truth of the condition if it follows from known facts, else None."""
         if self.fn is bool:
             return bool(self.operands[0])
         if self.fn in (operator.and_, operator.or_, operator.not_):
@@ -255,7 +257,7 @@ class TruthNode(Node):
                 return self.fn is operator.eq
             return self.fn is operator.ne if shape_env.surely_not_zero(difference) else None
         if self.fn is operator.le and type(b) is int and b > MANY:
-            return True  # so `x[:]` is no slice
+            return True  # so `x[:]` needs no slice
         low, high = shape_env.range_of(shape_env.resolved(difference))
         if self.fn is operator.lt:
             return True if high < 0 else False if low >= 0 else None
@@ -269,7 +271,7 @@ class TruthNode(Node):
         return self.known() is True
 
     def hint(self) -> bool:
-        """What it is in the captured call."""
+        """The truth of the condition in the captured call."""
         if self.fn in (operator.and_, operator.or_, operator.not_):
             return bool(self.fn(*(o.hint() for o in self.operands)))
         return bool(self.fn(*map(hint_of, self.operands)))
@@ -281,7 +283,8 @@ class TruthNode(Node):
         return self.truth()
 
     def expect_true(self, file: Any, line: Any) -> bool:
-        """PyTorch raises otherwise."""
+        """The truth of a condition without which PyTorch raises an error; for unbacked sizes it is assumed
+        and checked."""
         known = self.known()
         if known is None and self.fn is operator.and_:
             return all(o.expect_true(file, line) for o in self.operands)
@@ -308,7 +311,8 @@ class TruthNode(Node):
         return True
 
     def _stay_apart(self) -> None:
-        """What differs in the captured call is taken for different in all; whether a tensor can be seen in another shape depends on that."""
+        """Assumes that operands that differ in the captured call always differ.  The assumption matters only
+        if the program can see a tensor in another shape."""
         if self.fn in (operator.eq, operator.ne, operator.lt) and not self.is_of_floats():
             a, b = self.operands
             if hint_of(a) != hint_of(b):
@@ -318,7 +322,8 @@ class TruthNode(Node):
         return any(isinstance(o, float) for o in self.operands)
 
     def _is_asked(self) -> bool:
-        """Known, or whether a size is 1: no condition by itself, but a layout may depend on it."""
+        """Whether `truth` adds no condition at once: the answer is known, or the question is whether a size
+        is 1 (only a layout may depend on that)."""
         a, b = self.operands if len(self.operands) == 2 else (None, None)
         of_one = self.fn in (operator.eq, operator.ne) and type(b) is int and b == 1
         return self.known() is not None or (of_one and isinstance(a, Size))
@@ -342,7 +347,7 @@ class TruthNode(Node):
 
 
 def size_of(symbol: torch.SymInt) -> Int:
-    """The size behind what PyTorch's C++ code returns."""
+    """Returns the size behind a value that PyTorch's C++ code returned."""
     if isinstance(symbol, Size):
         return symbol.shape_env.resolved(symbol)
     node: Any = symbol.node
@@ -353,7 +358,7 @@ def size_of(symbol: torch.SymInt) -> Int:
 
 
 def known(sizes: Sequence[Any], strides: Sequence[Any]) -> tuple[list[Int], list[Int]]:
-    """Sizes and strides as they come from C++: nodes, of which some are constants."""
+    """Returns sizes and strides that come from C++ as nodes, some of which are constants."""
 
     def numbers(nodes: Sequence[Any]) -> list[Int]:
         return [n.size if isinstance(n, SizeNode) else n.maybe_as_int() for n in nodes]
@@ -362,7 +367,7 @@ def known(sizes: Sequence[Any], strides: Sequence[Any]) -> tuple[list[Int], list
 
 
 def follows(sizes: Sequence[Int], strides: Sequence[Int], order: Sequence[int]) -> bool:
-    """Whether the dimensions lie one behind the other without gaps, in this order from the innermost on."""
+    """Whether the dimensions are contiguous, without gaps, in this order from the innermost on."""
     expected: Int = 1
     if any(not isinstance(n, Size) and n == 0 for n in sizes):
         return True
@@ -377,7 +382,7 @@ def follows(sizes: Sequence[Int], strides: Sequence[Int], order: Sequence[int]) 
 
 
 def _where_not_empty(stride: Int, sizes: Sequence[Int]) -> Int:
-    """... the tensor of these sizes: `max(n, 1)` is `n` there."""
+    """Simplifies a stride for a tensor of these sizes that is not empty: there, `max(n, 1)` is `n`."""
     shape_env = stride.shape_env if isinstance(stride, Size) else None
     if shape_env is None or not shape_env.has_unbacked:
         return stride
@@ -397,7 +402,8 @@ def _int_or_0(n: Int) -> int:
 
 
 def stride_is(size: Int, stride: Int, expected: Int) -> bool:
-    """Whether a dimension's stride is the expected one; that of a dimension of size 1 does not count."""
+    """Whether a dimension's stride is the expected one; the stride of a dimension of size 1 does not
+    matter."""
     shape_env = facts_among(stride, expected)
     if shape_env is None:
         return bool(stride == expected) or (
@@ -414,7 +420,8 @@ def stride_is(size: Int, stride: Int, expected: Int) -> bool:
 
 
 def _may_repeat(stride: Int) -> bool:
-    """Whether it may be 0 in a tensor with elements, as a given tensor's may; one that is made of sizes is 0 only where there are none."""
+    """Whether the stride may be 0 in a tensor with elements.  Symbolic strides of input tensors may; a stride
+    that is computed from sizes is 0 only if the tensor has no elements."""
     if not isinstance(stride, Size):
         return bool(stride == 0)
     given = any(map(is_given_stride, atoms_of(stride)))
@@ -436,7 +443,7 @@ def steps_down(sizes: Sequence[Int], strides: Sequence[Int], order: Sequence[int
 
 
 def is_less(a: Int, b: Int) -> bool:
-    """Of strides and sizes, of which only layouts depend on it."""
+    """Whether `a < b`, for strides and sizes where only layouts depend on the answer."""
     shape_env = facts_among(a, b)
     return bool(a < b) if shape_env is None else shape_env.is_less_softly(a, b)
 

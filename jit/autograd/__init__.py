@@ -1,1 +1,2 @@
-"""Compiled graphs as nodes of autograd: what they save, their backward passes, and the program's view of their results."""
+"""Compiled graphs as autograd nodes: saved tensors, backward passes, and the histories and views of
+results."""

@@ -1,6 +1,7 @@
-"""One kind of backward pass through a compiled graph: the plan for the gradients that are there, and the graph where the plan does not serve.
+"""One kind of backward pass through a compiled graph: a plan for the results that have a gradient.  The graph
+runs op by op if the plan cannot be used.
 
-In: what is saved, and the gradients of the results.  Out: those of the inputs.
+In: saved values, and the gradients of the results.  Out: the gradients of the inputs.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ if TYPE_CHECKING:
     from frameloom.autograd.gradients import Gradients
 
 Plan = Callable[..., tuple[Any, ...]]
-alias = torch.ops.aten.alias.default  # `view_as` chooses strides where sizes are 1
+alias = torch.ops.aten.alias.default  # not `view_as`: it chooses other strides if sizes are 1
 
 
 class BackwardPass:
-    """From what is saved and the gradients that are there to those of the inputs."""
+    """Computes gradients of the inputs from saved values and from the gradients of the results that have
+    one."""
 
     def __init__(
         self, how: Backward, part: Partial, missing: frozenset[int], module_of: Callable[..., Plan]
@@ -40,15 +42,16 @@ class BackwardPass:
         self._module_of, self._count = module_of, len(how.tangents) - len(missing)
         self.plan: Plan | None = None
         self.consume: Callable[[list[Any]], tuple[Any, ...]] | None = None
-        self.conditions: Sequence[Conditions] = ()  # on sizes, under which the plan may be used
-        self.held: Sequence[int] = ()  # sizes for which they do
+        self.conditions: Sequence[Conditions] = ()  # conditions on sizes for the use of the plan
+        self.held: Sequence[int] = ()  # the last sizes that met them
         self.saved_sizes = how.sizes
         self._views = _views_of_own_memory(part)
 
     def __call__(
         self, piece: Gradients, values: list[Any], given: list[Any], last: bool
     ) -> Sequence[Any]:
-        """`values`: what is saved; with `last`, both lists are emptied, so that memory goes as soon as it is not needed any more."""
+        """Returns a gradient or None per entry of `Backward.inputs`.  `values`: the saved values.  With
+        `last`, both lists are emptied, so that memory is freed after its last use."""
         watched = is_watched(piece.on_gpu) or torch.is_grad_enabled()
         watched = watched or any([is_batched(gradient) for gradient in given])
         if self.plan is None or watched or (self.conditions and not self._holds(values)):
@@ -74,7 +77,7 @@ class BackwardPass:
                 made = self.consume(values)
             else:
                 made = plan(*values, *given)
-        except _capture.RunPlainly:  # for sizes that its kernels cannot have
+        except _capture.RunPlainly:  # the kernels do not support these sizes
             made = self.module(*self._as_recorded(values[:saved]), *(given or values[saved:]))
         if self._views:
             made = tuple([alias(g) if k in self._views else g for k, g in enumerate(made)])
@@ -82,7 +85,8 @@ class BackwardPass:
 
     @cached_property
     def handed(self) -> tuple[tuple[int, ...], Plan]:
-        """The entries of `Backward.inputs` whose gradients are views of those given, and what makes these."""
+        """The entries of `Backward.inputs` whose gradients are views of the given gradients, and a function
+        that makes these views."""
         found, graph = handed_on(self.part.graph, self._count)
         return tuple(self.part.ends[k] for k in found), self._module_of(graph)
 
@@ -92,7 +96,7 @@ class BackwardPass:
         return {saved_sizes.symbol: n for saved_sizes, n in pairs}
 
     def _holds(self, saved: Sequence[Any]) -> bool:
-        """Whether what the plan assumes of sizes is so."""
+        """Whether the sizes of this call meet the conditions of the plan."""
         given = saved[len(saved) - len(self.saved_sizes) :]
         if given != self.held:
             sizes = self._sizes(saved)
@@ -102,7 +106,7 @@ class BackwardPass:
         return True
 
     def _as_recorded(self, saved: Sequence[Any]) -> list[Any]:
-        """What is saved, as it lies in memory in the program."""
+        """Returns the saved values with the strides that they have in the recording."""
         places = self.part.graph.find_nodes(op="placeholder")
         sizes = self._sizes(saved)
         found = []
@@ -116,8 +120,10 @@ class BackwardPass:
 
 
 def _views_of_own_memory(part: Partial) -> tuple[int, ...]:
-    """The gradients that eager hands on as views of what it computed, where that shows: autograd adds another gradient to it in place if it is no
-    view.  The sum then lies as it does, and else as both do, which differs in dimensions of size 1."""
+    """Returns the positions of gradients that eager returns as views of computed tensors, if the program can
+    see that.  Autograd adds a second gradient in place to a tensor that is not a view, so the sum has its
+    strides.  To a view it does not, so the strides of the sum depend on both.  They differ in dimensions of
+    size 1."""
     places = {*part.graph.find_nodes(op="placeholder")}
     ends: Any = part.graph.output_node().args[0]
     found = []

@@ -1,7 +1,9 @@
-"""How gradients of results lie when they come to a backward pass, and which plan that is for.
+"""Chooses the plan of a backward pass by the layouts of the gradients that it gets.
 
-Eager's gradients of inputs lie as those of the results do.  A plan is compiled for gradients as they lay in the recording; where they come in another layout,
-and that makes a difference to what the pass gives, for that one (capture/autograd/gradient_layouts.py).  Where it makes none, the plan gets copies.
+In eager, the layout of an input's gradient follows from the layouts of the results' gradients.  A plan is
+compiled for the layouts of the recording.  If gradients have another layout, and the results of the pass
+depend on it, a plan is compiled for this layout (capture/autograd/gradient_layouts.py).  If they do not
+depend on it, the plan gets copies.
 """
 
 from __future__ import annotations
@@ -25,11 +27,12 @@ if TYPE_CHECKING:
 transform = torch._C._functorch.peek_interpreter_stack
 is_batched = torch._C._functorch.is_legacy_batchedtensor
 dispatch_modes = torch._C._len_torch_dispatch_stack
-MOST = 16  # layouts that have plans of their own, where the same gradients are missing
+MOST = 16  # most combinations of layouts that get plans, per set of missing gradients
 
 
 class Came:
-    """`numbers`: of the results whose gradients are there; `lying`: how they come; `run`: the pass for these, which takes them as `taken`."""
+    """The pass `run` for gradients with the layouts `lying`.  `numbers`: the results that have a gradient;
+    `taken`: the layouts that `run` expects."""
 
     __slots__ = ("_copies", "_each", "_numbers", "_taken", "run")
 
@@ -42,14 +45,15 @@ class Came:
     ) -> None:
         self._numbers, self._taken, self.run = numbers, taken, run
         self._copies = lying != taken
-        # Strides that are known; where sizes vary, what tells them; where copies are made, of which layout.
+        # Per gradient: its number, its strides (None if sizes are symbolic), its layout, and the layout of
+        # the copy (None if no copy is needed).
         self._each = [
             (n, own.strides if own.order is None else None, own, None if own == wanted else wanted)
             for n, own, wanted in zip(numbers, lying, taken, strict=True)
         ]
 
     def run_on(self, given: Sequence[Any]) -> Any:
-        """The pass for gradients that come so, but for gaps."""
+        """Returns the pass for gradients with these layouts, except for gaps."""
         if (
             not self._copies
             and self.run.handed[0]
@@ -61,7 +65,8 @@ class Came:
         return self.run
 
     def take(self, given: Sequence[Any]) -> list[Any] | None:
-        """Those of a pass that are there, as they are taken; None where they lie otherwise."""
+        """Returns the gradients in the layouts that the pass expects; None if they do not have the layouts of
+        this object."""
         found = []
         for n, strides, lying, wanted in self._each:
             tensor = given[n]
@@ -73,12 +78,14 @@ class Came:
         return found
 
     def fitted(self, given: Sequence[Any]) -> list[Any]:
-        """Copies where they lie otherwise."""
+        """Returns the gradients; those with another layout are copied."""
         return [layout.fit(given[n]) for n, layout in zip(self._numbers, self._taken, strict=True)]
 
 
 class HandingOn:
-    """`run`, which gets copies where sizes vary and gradients lie with gaps: those that it only hands on, or views of them, lie as they came."""
+    """Runs `run`, which gets copies of gradients with gaps if sizes are symbolic.  Results that are given
+    gradients, or views of them, are made from the originals instead of the copies, so they keep the
+    layout."""
 
     def __init__(self, run: BackwardPass, given: Sequence[Any]) -> None:
         self._run, self._given = run, given
@@ -88,7 +95,7 @@ class HandingOn:
     ) -> Sequence[Any]:
         views: Sequence[Any] = ()
         places, module = self._run.handed
-        # Of memory that lies like that there may be no such view: eager copies it.
+        # With this layout the view may be impossible: then eager makes a copy.
         with suppress(RuntimeError):
             views = module(*values, *self._given)
         made = [*self._run(piece, values, taken, last)]
@@ -98,17 +105,17 @@ class HandingOn:
 
 
 class Passes:
-    """Those of one graph, by which gradients are missing and how the others lie."""
+    """The backward passes of one graph, by the set of missing gradients and the layouts of the others."""
 
     def __init__(self) -> None:
-        self.last: dict[tuple[frozenset[int], bool], Came] = {}  # how they came last
+        self.last: dict[tuple[frozenset[int], bool], Came] = {}  # that of the last pass
         self._all: dict[Any, Came] = {}
 
     def find(
         self, piece: Gradients, missing: frozenset[int], whole: bool, saved: Sequence[Any], given: Sequence[Any]
     ) -> tuple[Any, list[Any]]:  # fmt: skip
-        """The pass, and the gradients that are there as it takes them; `missing`: the entries of `Backward.tangents` without one; `whole`: whether
-        the others have all of theirs."""
+        """Returns the pass, and the gradients in the layouts that it expects.  `missing`: the entries of
+        `Backward.tangents` without a gradient; `whole`: whether the other gradients are complete sums."""
         how = piece.how
         there = [k for k in range(len(how.tangents)) if k not in missing]
         numbers, layouts = [how.tangents[k] for k in there], [how.layouts[k] for k in there]
@@ -118,7 +125,7 @@ class Passes:
         if plainly := many or is_watched(piece.on_gpu) or any(map(is_batched, own)):
             lying = layouts
         else:
-            # Those that are not read as they lie are copied.
+            # Conjugated and negated tensors are copied.
             lying = [
                 layout if t.is_conj() or t.is_neg() else layout.lying_as(t)
                 for layout, t in zip(layouts, own, strict=True)
@@ -132,7 +139,7 @@ class Passes:
         self, piece: Gradients, case: tuple[frozenset[int], bool], saved: Sequence[Any], given: Sequence[Any],
         numbers: list[int], layouts: list[Layout], lying: list[Layout],
     ) -> Came:  # fmt: skip
-        """`layouts`: those of the recording."""
+        """Returns the pass for the layouts `lying`.  `layouts`: those of the recording."""
         key = case, tuple(map(_key, lying))
         if (found := self._all.get(key)) is not None:
             return found
@@ -154,12 +161,12 @@ class Passes:
 
 
 def _key(layout: Layout) -> Any:
-    """Equal for equal layouts of gradients of one result."""
+    """Returns a key that is equal for equal layouts of gradients of one result."""
     return layout.strides if layout.order is None else (layout.order, layout.repeated)
 
 
 def is_watched(on_gpu: bool) -> bool:
-    """Whether a backward pass is to be seen op by op: by a function transform, a mode, or autocast."""
+    """Whether a function transform, a mode, or autocast must see the ops of a backward pass."""
     return (
         transform() is not None
         or dispatch_modes() > 0

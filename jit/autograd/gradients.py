@@ -1,10 +1,11 @@
 """Compiled graphs under autograd: a forward and a backward plan as one node of the program's autograd graph.
 
-`Gradients` is called like the plan of a graph that needs none, and returns the program's outputs, which have a history.
-What the backward plan reads is saved as PyTorch's own functions save it: inputs and outputs changed in between are noticed,
-memory goes with the graph.  Views are made behind the node, so that autograd knows them.
+`Gradients` is called like the plan of a graph without gradients, and returns the program's outputs with a
+history.  What the backward plan reads is saved as PyTorch's own functions save it: a change of an input or
+output in between is an error, and memory is freed with the autograd graph.  Views are made after the node, so
+that autograd knows them.
 
-The backward plan is compiled when the first backward pass comes, for the outputs that have a gradient there.
+The backward plan is compiled at the first backward pass, for the outputs that have a gradient there.
 """
 
 from __future__ import annotations
@@ -46,18 +47,19 @@ may_checkpoint = torch.autograd.Variable._execution_engine.is_checkpoint_valid
 
 @cache
 def nothing() -> torch.Tensor:
-    """What is saved where only the error of a second pass is wanted.  It is not made when this file is imported: the
-    program may do that in inference mode, or under a mode of its own."""
+    """Returns a tensor that is saved only so that a second pass raises an error.  It is not made at import
+    time: the program may import this file in inference mode, or under a mode of its own."""
     return torch.empty(0, device="cpu")
 
 
 class Gradients:
-    """`forward` is a plan, `compile_backward` makes one of a graph; `captured`, whose `backward` says what lies between them, is
-    what they are made from."""
+    """Runs a compiled graph as an autograd node.  `forward` is its plan, and `compile_backward` makes a plan
+    from a backward graph.  Both come from `captured`, whose `backward` says what is saved between them."""
 
-    is_gate = False  # whether it only stands between results
-    slots: Sequence[int] = ()  # the results, then, that get gradients, as further inputs
-    # The result without whose gradient nothing comes to the node, but a pass that brings none: nodes run for those, too.
+    is_gate = False  # whether the node only passes gradients from results to other results
+    slots: Sequence[int] = ()  # of a gate: the results that get gradients, as further inputs
+    # The only result of the node that has a gradient.  If its gradient is missing, the pass brings none at
+    # all; autograd runs the node nevertheless.
     only_entry: Sequence[int] = ()
 
     def __init__(
@@ -70,7 +72,8 @@ class Gradients:
         self.forward, self.how = forward, captured.backward
         self.op_by_op = OpByOp(captured, self.slots)
         self.captured = captured
-        # By which inputs the program may look at, beside others.
+        # `Parts` that run a call as several nodes, by the inputs at which the program can observe this.
+        # None:  one node is enough.
         self._apart: dict[tuple[int, ...], Plan | None] = {}
         self.compile = compile_backward
         self.passes = Passes()
@@ -81,7 +84,8 @@ class Gradients:
             self.only_entry = how.tangents
         self._saved_inputs = _picker(how.saved_inputs)
         self._saved_outputs = _picker(how.saved_outputs)
-        # Whether eager lets go of something after a pass, of which the node shall tell; and whether a result is there for any number of passes.
+        # `only_tells`: nothing is saved for the backward pass, but eager frees something after it, so that a
+        # second pass must raise.  `stays`: some result allows any number of passes.
         self.only_tells = any(how.frees) and not (
             how.saved_inputs or how.saved_outputs or how.noticed
         )
@@ -92,7 +96,8 @@ class Gradients:
         own_results = tuple(k for k in how.tangents if k not in how.view_results)
         self.several = own_results if own_results != (0,) else ()
         self._plain_outputs = not how.view_results and how.outputs == tuple(range(how.n_results))
-        # What autograd is not to keep of what is saved, by its place there: Python's numbers, and what may be changed.
+        # The positions of saved inputs that autograd must not save: Python numbers, and tensors that may be
+        # changed.
         apart = self.op_by_op.numbers | how.unwatched
         self.apart = tuple(place for place, k in enumerate(how.saved_inputs) if k in apart)
         unwatched = how.unwatched - self.op_by_op.numbers
@@ -100,7 +105,7 @@ class Gradients:
         self.as_they_lay = tuple(
             place for place, k in enumerate(how.saved_inputs) if k in how.as_they_lay - apart
         )
-        # Of all that autograd keeps, in its order: which are results of the node.
+        # Per tensor that autograd saves, in its order: whether it is a result of the node.
         own = (
             *[False] * (len(how.saved_inputs) - len(self.apart)),
             *(k < how.n_told for k in how.saved_outputs),
@@ -108,9 +113,9 @@ class Gradients:
         )
         self.n_saved, self.noted = len(own), noted(own)
         saved = set(how.saved_inputs)
-        # What a gradient of a gradient needs beside what is saved anyway.
+        # The inputs that a gradient of a gradient needs in addition to the saved ones.
         self.others = tuple(k for k in self.op_by_op.reads if k not in saved)
-        # Whether views that are made behind the node depend on sizes that vary.
+        # Whether views that are made after the node depend on symbolic sizes.
         views = [o for o in (*how.outputs, *how.view_results.values()) if isinstance(o, ViewOutput)]
         self.views_vary = any(
             any(symbols_in((s.args, *s.kwargs.values()))) for o in views for s in o.steps
@@ -141,7 +146,8 @@ class Gradients:
         return MadeOf(self.how, inputs, [*results], self.views_vary, early).outputs()
 
     def _apart_at_most(self) -> Windows | None:
-        """Several nodes, where these tell more than one."""
+        """Returns how the graph can be split into several nodes; None if the program cannot tell them from
+        one."""
         windows = Windows(self.how) if len(self.how.tangents) > 1 else None
         return None if windows is None or windows.is_one else windows
 
@@ -151,7 +157,7 @@ class Gradients:
         try:
             return self._apart[told]
         except KeyError:
-            from frameloom.autograd.parts import Parts  # which needs this module
+            from frameloom.autograd.parts import Parts  # imports this module
 
             nodes = windows.apart(told)
             self._apart[told] = Parts(self, windows, nodes) if len(nodes) > 1 else None
@@ -183,7 +189,7 @@ class Gradients:
             context.save_for_backward(nothing())
             return
         saved = *saved, *self._saved_outputs(results)
-        if how.noticed:  # last
+        if how.noticed:  # saved last
             saved += tuple([(inputs if n.of_input else results)[n.number] for n in how.noticed])
         if self.noted:
             context.noted = [saved[place]._version for place in self.noted]
@@ -192,7 +198,8 @@ class Gradients:
     def new_pass(
         self, part: Partial, missing: frozenset[int], examples: tuple[Any, ...]
     ) -> BackwardPass:
-        """`missing`: the entries of `how.tangents` without a gradient; `examples`: what `part` is given."""
+        """Compiles a backward pass.  `missing`: the entries of `how.tangents` without a gradient; `examples`:
+        inputs of `part`."""
         run = BackwardPass(self.how, part, missing, self.op_by_op.module)
         run.plan = self._plan(part, examples)
         run.consume = getattr(run.plan, "consume", None)
@@ -200,24 +207,26 @@ class Gradients:
 
     @cached_property
     def lying(self) -> tuple[bytes | None, ...]:
-        """How the plans of passes want the saved inputs to lie."""
+        """The layouts of saved inputs that backward plans expect."""
         places = self.how.graph.find_nodes(op="placeholder")
         return tuple(map(_layout, places[: len(self.how.saved_inputs)]))
 
     @cached_property
     def may_raise(self) -> bool:
-        """Whether what a pass computes for one input can raise, which must not happen where only others are asked for."""
+        """Whether the computation of one input's gradient can raise.  It must not, if only other gradients
+        are requested."""
         return len(self.how.inputs) > 1 and any(map(may_raise, self.how.graph.nodes))
 
     def reads(self, missing: frozenset[int], whole: bool = False) -> frozenset[int]:
-        """What of that which is saved such a pass needs."""
+        """Returns the positions of the saved values that such a pass reads."""
         if (found := self._reads.get((missing, whole))) is None:
             found = frozenset(Partial(self.how, missing, whole).reads)
             self._reads[missing, whole] = found
         return found
 
     def conditions(self) -> AbstractContextManager[list[Conditions]]:
-        """What the code that is compiled there assumes of sizes: the guards of the call know nothing of it."""
+        """Collects the conditions on sizes that code compiled inside the `with` block relies on: the guards
+        of the call do not check them."""
         sizes = self.how.sizes
         return sizes[0].symbol.shape_env.apart() if sizes else nullcontext([])
 
@@ -236,14 +245,14 @@ class Gradients:
 
 
 def _picker(numbers: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """Takes these out of a sequence."""
+    """Returns a function that selects these positions of a sequence."""
     if len(numbers) > 1:
         return itemgetter(*numbers)
     return lambda values: tuple([values[k] for k in numbers])
 
 
 def _layout(place: torch.fx.Node) -> bytes | None:
-    """Of an input that is saved; None for a number."""
+    """Returns the expected layout of a saved input; None for a number."""
     like = place.meta["val"]
     if not isinstance(like, torch.Tensor):
         return None
@@ -256,12 +265,13 @@ def _layout(place: torch.fx.Node) -> bytes | None:
 
 
 def _may_be_seen(tensor: Any) -> bool:
-    """Whether a pass that comes to an input without a gradient is noticed: it lets go of histories, and calls hooks."""
+    """Whether the program can observe a pass that reaches an input without a gradient: such a pass frees
+    histories and calls hooks."""
     return bool(not tensor.is_leaf or tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
 
 
 class Compiled(torch.autograd.Function):
-    """Takes all inputs as one tuple, which autograd does not look at, and those that get a gradient."""
+    """Takes all inputs as one tuple, which autograd ignores, and then those that get a gradient."""
 
     @staticmethod
     def forward(context: Any, piece: Gradients, inputs: tuple[Any, ...], *wanted: Any) -> Any:
@@ -275,7 +285,9 @@ class Compiled(torch.autograd.Function):
 
 
 def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tuple[Any, ...]:
-    """The gradients of a node's inputs, behind two places.  `given`: those of the results; `whole`: all that comes to them, from others, too."""
+    """Returns the gradients of a node's inputs, after two Nones for its other arguments.  `given`: the
+    gradients of the results; `whole`: whether these are complete sums, with contributions from other
+    results."""
     piece: Gradients = context.piece
     how = piece.how
     missing, others = NONE, False
@@ -291,7 +303,7 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
         bare = piece.only_entry
         if not bare:
             return piece.nothing
-    # The only list of what is saved, so that the pass can let go of it.
+    # The only list of the saved values, so that the pass can free them.
     if context.rest is not None:
         values = context.rest.saved(piece, missing)
     else:
@@ -311,19 +323,20 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
             values += context.sizes
     if how.reentrant and not may_checkpoint():
         raise RuntimeError(REENTRANT)
-    if piece.is_gate and not whole:  # nobody looks
+    if piece.is_gate and not whole:  # the program does not observe the gradients
         _let_go(context, values, missing)
         return piece.nothing
-    if bare and how.with_functions is None:  # nothing comes of nothing
+    if bare and how.with_functions is None:  # no gradients in, so none out
         _let_go(context, values, missing)
         return piece.nothing
     others |= bool(bare)
     inside = partial(_inputs, context, values, missing)
     made = refused = None
     again = torch.is_grad_enabled()
-    # Where nothing is read of what the forward pass had, gradients depend on those given alone.
+    # If the pass reads no saved values, its gradients depend only on the given ones.
     if others or (again and (how.with_functions or piece.reads(missing, whole))):
-        # Plans read memory, which these have not, or in their own way; and a gradient at least.
+        # Op by op: plans read memory of strided tensors, which `others` do not have, and need at least one
+        # gradient.
         try:
             made = piece.op_by_op.gradients(inside(), context.others, given, bare, again, whole)
         except DoubleBackwardError as error:
@@ -342,8 +355,8 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
         _put_back(context, values)
     left_out = _left_out(context) if piece.may_raise else NONE
     if left_out or not tensors_lie(values, piece.lying):
-        # Plans compute all gradients, of which some would raise; and where something was put into an input's place by `.data =`, they would read
-        # other memory than theirs.
+        # A plan computes all gradients, and one that was not requested might raise.  And if `.data =` has
+        # replaced the memory of an input, a plan would read the wrong memory.
         part = Partial(how, missing, whole, left_out=left_out)
         run = BackwardPass(how, part, missing, piece.op_by_op.module)
         taken = [g for n in how.tangents if (g := given[n]) is not None]
@@ -360,7 +373,8 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
 
 
 def _left_out(context: Any) -> frozenset[int]:
-    """Entries of `Backward.inputs` to which the pass does not go: `torch.autograd.grad` was not asked for anything behind them."""
+    """Returns the entries of `Backward.inputs` that the pass does not visit, because `torch.autograd.grad`
+    needs nothing from there."""
     edges = enumerate(context.next_functions)
     return frozenset(k for k, (node, _) in edges if node is not None and not _goes_to(node))
 
@@ -368,12 +382,12 @@ def _left_out(context: Any) -> frozenset[int]:
 def _goes_to(node: Any) -> bool:
     try:
         return torch._C._will_engine_execute_node(node)
-    except RuntimeError:  # of leaves, PyTorch does not tell what `torch.autograd.grad` does
+    except RuntimeError:  # PyTorch does not answer this for leaves in `torch.autograd.grad`
         return True
 
 
 def _put_back(context: Any, values: list[Any]) -> None:
-    """What lay in the place of leaves when they were saved, where something else lies there now."""
+    """Restores the memory that leaves had when they were saved, if `.data =` has replaced it since."""
     how: Backward = context.piece.how
     nodes = how.graph.find_nodes(op="placeholder")
     sizes: dict[Symbol, int] = {}
@@ -393,7 +407,7 @@ def _put_back(context: Any, values: list[Any]) -> None:
 
 
 def _let_go(context: Any, values: Sequence[Any], missing: frozenset[int]) -> bool:
-    """Of what is saved, where this pass is the last; whether it is."""
+    """Frees the saved values if this pass is the last one; returns whether it is."""
     if keeps_graph():
         return False
     if missing or context.rest is not None or context.piece.stays:
@@ -407,13 +421,14 @@ def _let_go(context: Any, values: Sequence[Any], missing: frozenset[int]) -> boo
 
 
 def node_functions(kind: Any) -> Callable[..., Any]:
-    """`kind.apply`, without the Python function around it, which is there for function transforms: calls under one are left to plain Python."""
-    # What the node calls: past the Python function that looks for a jvp, too.
+    """Returns `kind.apply` without its Python wrapper, which serves function transforms: calls under one run
+    as plain Python."""
+    # The node calls `backward` without the Python function that looks for a jvp, too.
     kind._backward_cls.apply = kind.backward
     kind._backward_cls._register_hook_dict = register_hooks
     kind._backward_cls.rest = kind._backward_cls.memory = None
     kind._backward_cls.changed = ()
-    # `packed`: what only versions of PyTorch need that do not tell what was changed.
+    # `packed` is only used with versions of PyTorch that do not say which saved tensor was changed.
     kind._backward_cls.noted = kind._backward_cls.packed = ()
     return torch._C._FunctionBase.__dict__["apply"].__get__(None, kind)  # type: ignore[no-any-return]
 
@@ -422,7 +437,8 @@ apply = node_functions(Compiled)
 
 
 def _still_as_saved(context: Any, missing: frozenset[int], whole: bool) -> list[Any] | None:
-    """What is saved, where something of it was changed in place that this pass does not read: in plain PyTorch, nobody looks at it."""
+    """Returns the saved values if only some that this pass does not read were changed in place: plain PyTorch
+    does not check these.  None if the change is an error."""
     piece: Gradients = context.piece
     how = piece.how
     left = entries(context, piece.n_saved, piece.noted, context.noted)
@@ -437,7 +453,7 @@ def _still_as_saved(context: Any, missing: frozenset[int], whole: bool) -> list[
     context.changed = changed
     if not changed.isdisjoint(piece.reads(missing, whole)):
         return None
-    if torch.is_grad_enabled():  # op by op, what the pass comes to is computed anew, of the inputs
+    if torch.is_grad_enabled():  # op by op, the results of the pass are recomputed from the inputs
         relied_on = piece.op_by_op.relied_on(missing)
         if any(k in relied_on for place, k in enumerate(how.saved_inputs) if place in changed):
             return None
@@ -445,8 +461,8 @@ def _still_as_saved(context: Any, missing: frozenset[int], whole: bool) -> list[
 
 
 def _inputs(context: Any, saved: Sequence[Any], missing: frozenset[int]) -> list[Any]:
-    """The inputs of the forward graph, as they were; None for those that no output depends on.  Where nothing that the pass comes to depends on one, it may
-    have changed."""
+    """Returns the inputs of the forward graph as they were; None for those on which no output depends.  An
+    input may have changed if no result of the pass depends on it."""
     piece: Gradients = context.piece
     inputs: list[Any] = [None] * piece.how.n_inputs
     for k, tensor in zip(piece.how.saved_inputs, saved, strict=False):

@@ -1,4 +1,5 @@
-"""What a graph's node keeps behind a backward pass: for the results from which none came, and for those whose passes let go of nothing."""
+"""Keeps saved tensors of a graph's node after a backward pass: for results that had no gradient in it, and
+for those whose passes free nothing."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class Rest:
-    """What the outputs without a gradient so far need, after autograd has let go of what is saved: in plain PyTorch, a pass from
-    one output frees nothing that only others need."""
+    """Holds what the outputs without a gradient so far need, after autograd has freed the saved tensors: in
+    plain PyTorch, a pass from one output frees nothing that only others need."""
 
     def __init__(self, done: frozenset[int], count: int) -> None:
         self.done, self.count = done, count
@@ -30,7 +31,7 @@ class Rest:
             if version is not None and tensor._version != version
         }
         everything = frozenset(range(len(piece.how.tangents)))
-        # A pass comes to what was computed last first.
+        # A pass visits results in reverse order of their computation.
         for tangent in sorted(everything - missing, reverse=True):
             if not piece.how.frees[tangent].isdisjoint(self.done):
                 raise RuntimeError(TWICE)
@@ -40,7 +41,7 @@ class Rest:
 
 
 def what_stays(context: Any, saved: Sequence[Any], missing: frozenset[int]) -> Rest:
-    """What stays after a pass in which gradients are `missing`."""
+    """Returns what the node keeps after a pass in which gradients are `missing`."""
     how = context.piece.how
     everything = frozenset(range(len(how.tangents)))
     done = (everything - missing) | (context.rest.done if context.rest is not None else frozenset())
@@ -49,16 +50,16 @@ def what_stays(context: Any, saved: Sequence[Any], missing: frozenset[int]) -> R
     if left:
         for k in context.piece.reads(everything - left):
             tensor = saved[k]
-            # Not the output itself: it holds its history, which holds this.
+            # Not the output itself: it holds its history, which holds this object.
             inside = k < len(how.saved_inputs) or not isinstance(tensor, torch.Tensor)
             tensor = tensor if inside else tensor.detach()
             version = getattr(tensor, "_version", None) if k not in context.piece.apart else None
-            # Not the version that is wanted, if only because it was another one.
+            # A tensor that was already changed gets a version that never matches.
             rest.tensors[k] = tensor, tensor._version - 1 if k in context.changed else version
-        for k in range(len(saved) - len(how.sizes), len(saved)):  # plans lay out by them
+        for k in range(len(saved) - len(how.sizes), len(saved)):  # layouts in plans depend on them
             rest.tensors[k] = saved[k], None
     if left & missing:
         rest.is_needed = True
-        for k in range(len(how.saved_inputs)):  # for gradients of gradients, which go op by op
+        for k in range(len(how.saved_inputs)):  # for gradients of gradients, which run op by op
             rest.tensors.setdefault(k, (saved[k], None))
     return rest

@@ -1,4 +1,5 @@
-"""A captured graph run op by op under autograd, where the compiled halves do not say enough: gradients of gradients, hooks."""
+"""Runs a captured graph op by op under autograd, where the compiled halves are not enough: gradients of
+gradients, hooks."""
 
 from __future__ import annotations
 
@@ -23,17 +24,17 @@ from frameloom.errors import FrameloomError
 from frameloom.ir.numbers import is_number
 
 aten = torch.ops.aten
-# Running statistics are written, and have no influence on the result.
+# It writes running statistics, and its result does not depend on them.
 BATCH_NORM = aten._native_batch_norm_legit_functional.default
 Node = torch.fx.Node
 
 
 @dataclass(slots=True)
 class Others:
-    """What is kept for a call op by op beside what is saved anyway."""
+    """What is kept for an op-by-op run in addition to the saved tensors."""
 
     tensors: Sequence[Any]
-    versions: Sequence[int | None]  # None where a change does not count
+    versions: Sequence[int | None]  # None if a change does not matter
     random: tuple[tuple[str, Any], ...]  # states of the generators before the call
 
 
@@ -46,7 +47,7 @@ class Switch:
 
 
 class Between(torch.autograd.Function):
-    """Stands between a result and others that are computed from it."""
+    """Separates a result from others that are computed from it: no gradient passes while the switch is on."""
 
     @staticmethod
     def forward(context: Any, tensor: torch.Tensor, switch: Switch) -> torch.Tensor:
@@ -59,7 +60,7 @@ class Between(torch.autograd.Function):
 
 
 class Nothing(torch.autograd.Function):
-    """Hands on no gradient, whatever it is given: a pass goes through what is behind it nevertheless."""
+    """Returns no gradient, but a backward pass still visits the nodes before it."""
 
     @staticmethod
     def forward(context: Any, tensor: torch.Tensor) -> torch.Tensor:
@@ -75,11 +76,12 @@ def let_through(tensor: torch.Tensor, switch: Switch) -> torch.Tensor:
 
 
 class DoubleBackwardError(FrameloomError, RuntimeError):
-    """A gradient of a gradient was asked for where only the plain program can give it."""
+    """A gradient of a gradient was requested that only the plain program can compute."""
 
 
 class Refused(torch.autograd.Function):
-    """The gradients among `given`, behind `n` tensors that they depend on.  Their own gradient raises: nobody may ask for it."""
+    """Returns the gradients in `given`, which follow `n` tensors on which they depend.  To differentiate them
+    raises an error."""
 
     @staticmethod
     def forward(context: Any, why: str, n: int, *given: Any) -> Any:
@@ -104,13 +106,14 @@ class OpByOp:
         nodes = list(self._graph.nodes)
         results: list[Node] = nodes[-1].args[0]
         inputs = [n for n in nodes if n.op == "placeholder"]
-        # By its number as an input, behind the call's own those results of the graph that are given, too.  The last of the call's own, of which
-        # only sizes are read, may be missing in the graph.
+        # Maps each node to its number as an input.  After the inputs of the call come the results that are
+        # given as further inputs.  The last inputs of the call may be missing in the graph if only their
+        # sizes are read.
         self._given = {results[k]: self._how.n_inputs - len(slots) + n for n, k in enumerate(slots)}
         places = {**{n: k for k, n in enumerate(inputs)}, **self._given}
         drawing = [n for n in nodes if n.op == "call_function" and draws(n)]
         self._devices = sorted({str(_device(n)) for n in drawing})
-        # Where nothing is drawn, what no gradient comes from is left out.
+        # Without random draws, results without a gradient are left out.
         self._shown = self._how.tangents if not self._devices else range(self._how.n_told)
         shown = [results[k] for k in self._shown]
         self._needed = behind([*shown, *drawing], self._before_it(_operands))
@@ -122,14 +125,15 @@ class OpByOp:
         self._copied = self._relied_on.intersection(captured.mutated)
 
     def _before_it(self, operands: Callable[[Node], list[Node]]) -> Callable[[Node], list[Node]]:
-        """What a node of the graph is computed from; what is given is not."""
+        """Returns a function from a node to its operands; results that are given as inputs have none."""
         return lambda n: [] if n in self._given else operands(n)
 
     def _inputs_among(self, nodes: Collection[Node]) -> frozenset[int]:
         return frozenset(k for n, k in self._places.items() if n in nodes) - self.numbers
 
     def relied_on(self, missing: frozenset[int]) -> frozenset[int]:
-        """The inputs whose values have a part in the results to which a pass comes; `missing`: the entries of `Backward.tangents` to which it does not."""
+        """Returns the inputs on whose values the results of a pass depend.  `missing`: the entries of
+        `Backward.tangents` that the pass does not reach."""
         if len(missing) == len(self._how.tangents):
             return self._relied_on
         if (found := self._relied_on_for.get(missing)) is None:
@@ -140,7 +144,8 @@ class OpByOp:
         return found
 
     def before(self, inputs: Sequence[Any], kept: Sequence[int]) -> Others:
-        """What a gradient of a gradient needs, before the call; `kept`: the inputs among it that are not saved."""
+        """Returns what a gradient of a gradient needs; called before the forward pass.  `kept`: the inputs to
+        keep, which are not saved otherwise."""
         if not kept and not self._devices:
             return NOTHING
         tensors, copied = [inputs[k] for k in kept], self._copied
@@ -161,9 +166,9 @@ class OpByOp:
         create_graph: bool,
         whole: bool,
     ) -> list[Any] | None:
-        """Gradients of the inputs to which passes come, as functions of the inputs and of what is given; None where they do not depend
-        on those.  `bare`: results to which the pass comes without a gradient; `whole`: what is given to results is all that comes to them,
-        from others, too."""
+        """Returns gradients of `Backward.inputs`, as functions of the inputs and of the given gradients; None
+        if they do not depend on these.  `bare`: results that the pass reaches without a gradient; `whole`:
+        whether the given gradients are complete sums, with contributions from other results."""
         how, inputs, switch = self._how, self._apart(inputs), Switch()
         cut = whole and not self._slots
         run = self._between if cut else self._results
@@ -172,7 +177,7 @@ class OpByOp:
             passed = [(Nothing.apply(outputs[n]), torch.zeros_like(outputs[n])) for n in bare]  # type: ignore[no-untyped-call]
         passed += [(outputs[n], given[n]) for n in how.tangents if given[n] is not None]
         passed = [(result, gradient) for result, gradient in passed if result.requires_grad]
-        leaves = {k: inputs[k] for k in how.inputs if inputs[k] is not None}  # those that it reads
+        leaves = {k: inputs[k] for k in how.inputs if inputs[k] is not None}  # inputs that it reads
         if not passed or not leaves:
             return None
         roots, gradients = zip(*passed, strict=True)
@@ -191,7 +196,8 @@ class OpByOp:
         return [found.get(k) for k in how.inputs]
 
     def _apart(self, inputs: Sequence[Any]) -> list[Any]:
-        """Other tensors with the same history: hooks of the inputs see what the node returns, and nothing twice."""
+        """Returns aliases of the inputs with the same history: so hooks of the inputs see only what the node
+        returns, and see it once."""
         own = list(inputs)
         with torch.enable_grad():
             for k in [k for k in self._how.inputs if own[k] is not None]:
@@ -199,7 +205,7 @@ class OpByOp:
         return own
 
     def _run(self, run: Plan, inputs: Sequence[Any], others: Others) -> tuple[Any, ...]:
-        """The results that `run` gives, with the random numbers of the call."""
+        """Returns the results of `run`, with the random numbers of the forward call."""
         now = [(d, _random_state(d)) for d, _ in others.random]
         _set_random_states(others.random)
         try:
@@ -210,7 +216,7 @@ class OpByOp:
         return results
 
     def module(self, graph: torch.fx.Graph) -> Callable[..., Any]:
-        """A backward graph as a function, which autocast may be around."""
+        """Returns a backward graph as a function that may run under autocast."""
         made: list[Any] = []
 
         def run(*args: Any) -> Any:
@@ -226,13 +232,13 @@ class OpByOp:
 
     @cached_property
     def _between(self) -> Plan:
-        """It takes a switch behind the inputs."""
+        """The graph as a function of the inputs and a switch; see `Between`."""
         results: Any = self._graph.output_node().args[0]
         return self._with_histories({results[k] for k in self._how.between})
 
     def _with_histories(self, between: Collection[Node] = ()) -> Plan:
-        """The graph's results; tensors have a history where they had one in the program.  `between`: results from which nothing flows on
-        while the switch is on."""
+        """Returns a function that computes the graph's results; tensors have a history where they have one in
+        the program.  `between`: results through which no gradient passes while the switch is on."""
         graph = torch.fx.Graph()
         copies = self._placeholders(graph)
         given = [*copies]
@@ -241,7 +247,7 @@ class OpByOp:
         for node in (*given, *[n for n in self._graph.nodes if n in self._needed]):
             ends = not node.meta.get("grad", True)
             if node not in copies:
-                # What has no history saves nothing: it may be computed from what cannot be saved.
+                # A node without history must save nothing: its operands may be tensors that cannot be saved.
                 read = (
                     {n: _detached(graph, n, copies[n]) for n in node.all_input_nodes}
                     if ends
@@ -261,7 +267,7 @@ class OpByOp:
         return function_of(self._captured.constants, graph)
 
     def _placeholders(self, graph: torch.fx.Graph) -> dict[Node, Node]:
-        """For the call's inputs and for what is given."""
+        """Makes placeholders for the inputs of the call and for the results that are given."""
         copies: dict[Node, Node] = {}
         for node in self._graph.find_nodes(op="placeholder"):
             copies[node] = copy_node(graph, node, copies.__getitem__)
@@ -276,8 +282,8 @@ class OpByOp:
 
 
 def _through_results(graph: torch.fx.Graph) -> torch.fx.Graph:
-    """`graph`, where others read a view that was written to from what was written, as its history says: the graph has them read the value
-    that was written, which what was written is then made of."""
+    """Returns `graph` in which readers of a view that was written to read this view, as their history says.
+    In `graph` they read the value that was written, and the view is computed from this value."""
     results: Any = graph.output_node().args[0]
     pairs = [(n, results[k]) for n in graph.nodes for k in n.meta.get(READ_AS, ())]
     instead = {n: (r, behind([r], _operands)) for n, r in pairs if n is not r}
@@ -290,7 +296,7 @@ def _through_results(graph: torch.fx.Graph) -> torch.fx.Graph:
         result, before = instead.get(operand, (operand, ()))
         return operand if user in before or user.op == "output" else result
 
-    for start in graph.nodes:  # in their order, as some draw
+    for start in graph.nodes:  # in their order, because some draw random numbers
         stack = [start]
         while stack:
             node = stack[-1]
@@ -306,7 +312,7 @@ def _through_results(graph: torch.fx.Graph) -> torch.fx.Graph:
 
 
 def _detached(graph: torch.fx.Graph, node: Node, copy: Node) -> Node:
-    """Without its history; tensors alone have one."""
+    """Returns the value without its history; only tensors have one."""
     if not isinstance(node.meta.get("val"), torch.Tensor):
         return copy
     return graph.call_function(aten.detach.default, (copy,))
@@ -320,7 +326,8 @@ def _with_derivative(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]
 
 
 def _of_recorded_dtypes(graph: torch.fx.Graph) -> torch.fx.Graph:
-    """Autograd gives each gradient the dtype of what it is the gradient of, where autocast has the ops of a backward pass compute in another one."""
+    """Returns the graph with casts to the recorded dtypes: under autocast, ops of a backward pass may compute
+    in another dtype, and autograd casts each gradient to the dtype of its tensor."""
     made = torch.fx.Graph()
     copies: dict[Node, Node] = {}
     for node in graph.nodes:

@@ -1,8 +1,11 @@
-"""A call of a graph as several nodes of autograd's, where some results lead to others, or to other inputs than the rest (capture/autograd/node_split.py).
+"""Runs a call of a graph as several autograd nodes, if some results depend on others, or on other inputs than
+the rest (capture/autograd/node_split.py).
 
-Each node computes the gradients of its own inputs from those of all results that lead there.  These it does not get from autograd, where they come in at
-other nodes: what a pass gives is noted by the node where it comes in.  Between results, gradients flow only where somebody may look at them: a
-hook, `retain_grad`, or whoever names tensors for which gradients are wanted.  Then what comes to a result is all that it passes on.
+Each node computes the gradients of its own inputs from the gradients of all results that depend on them.  If
+such a gradient arrives at another node, autograd does not pass it on: the node where it arrives notes it for
+the others.  Gradients flow from result to result only if the program may observe them: with a hook, with
+`retain_grad`, or in a pass that names the tensors for which it needs gradients.  Then a result's gradient is
+complete before it is passed on.
 """
 
 from __future__ import annotations
@@ -33,12 +36,12 @@ from frameloom.capture.shapes.registry import is_dense
 
 present_pass = torch._C._current_graph_task_id
 at_the_end = torch.autograd.Variable._execution_engine.queue_callback
-# That are not at their end: one in another's hook; or they failed.
+# The most unfinished passes that are remembered: one may run in a hook of another, or a pass has failed.
 MOST_PASSES = 2
 
 
 class Parts:
-    """`whole` has the forward plan, which runs once."""
+    """The nodes of a graph.  `whole` has the forward plan, which runs once per call."""
 
     def __init__(self, whole: Gradients, windows: Windows, nodes: Sequence[Window]) -> None:
         self._whole = whole
@@ -49,9 +52,9 @@ class Parts:
             part.is_linked = n in linked
             part.only_entry = part.entry if len(part.entry) == 1 and not part.is_linked else ()
         self._between = whole.how.between
-        # Of the gradient of a result, by its number: at how many nodes inputs get something from it.
+        # Per result: how many nodes read its gradient to compute gradients of inputs (`_readers`).
         ends = (part.how.tangents for part in self._parts if not part.is_gate)
-        # The results with nodes that are not ours.
+        # The results whose nodes are not ours.
         several = (part.entry for part in self._parts if len(part.entry) > 1)
         self._others_nodes = {*whole.how.view_results, *itertools.chain(*several)}
         self._readers = Counter(itertools.chain(*ends))
@@ -92,14 +95,14 @@ class Parts:
 
 
 class Part(Gradients):
-    """Its node is given what the forward plan has made."""
+    """One of several nodes; it gets the results of the forward plan."""
 
     is_linked = False
 
     def __init__(
         self, whole: Gradients, windows: Windows, window: Window, nodes: Sequence[Window], place: dict[int, int]
     ) -> None:  # fmt: skip
-        # All by their numbers as results, or as parts.
+        # Results by their numbers, and parts (`beyond`) by theirs.
         tangents = whole.how.tangents
         self.entry, self.slots = ([tangents[k] for k in ks] for ks in (window.entry, window.slots))
         self.beyond = [place[id(w)] for w in window.beyond]
@@ -113,9 +116,10 @@ class Part(Gradients):
         count = how.n_inputs - len(self.slots)
         self.early = [k for k in self.others if k < count]
         self.of_results = [k - count for k in self.others[len(self.early) :]]
-        # Whether eager lets go of something for the only result, so that there is nothing to remember.
+        # Whether eager frees something after a pass from the only result, so that nothing has to be
+        # remembered.
         self._goes = len(self.entry) == 1 and all(how.frees)
-        # In eager, too, there are histories that lead nowhere.
+        # Without inputs, the node gets a dummy one: in eager, too, some histories lead to no input.
         self.anchor = [torch.empty(0, device="cpu", requires_grad=True)] if not how.inputs else []
         self.no_links = (None,) * (len(self.beyond) or len(self.anchor))
 
@@ -123,13 +127,13 @@ class Part(Gradients):
         return None
 
     def with_results(self, others: Others, slots: Sequence[Any]) -> Others:
-        """For a gradient of a gradient, which goes on where the program's results do."""
+        """Adds the results that a gradient of a gradient needs: it continues along their histories."""
         own = [slots[k] for k in self.of_results]
         versions = [t._version for t in own]
         return Others([*others.tensors, *own], [*others.versions, *versions], others.random)
 
     def seen(self, made: Sequence[Any]) -> Sequence[Any]:
-        """Another one's results are not to be held with their history."""
+        """Detaches results of other nodes, so that this node does not hold their histories."""
         made = [*made]
         for k in self.hidden:
             if isinstance(made[k], torch.Tensor):
@@ -145,7 +149,8 @@ class Part(Gradients):
         return tuple(shown)
 
     def gate(self, context: Any, come: Sequence[Any], given: Mapping[int, Any], whole: bool) -> Any:
-        """A pass through a gate.  Where nobody looks, what is behind it is computed where it leads to."""
+        """Runs a pass through a gate.  If the program does not observe the gradients (`whole` is false), the
+        nodes to which the gate leads compute them."""
         if whole:
             return differentiate(context, come, whole)
         for n in self.entry:
@@ -156,12 +161,12 @@ class Part(Gradients):
             if passed is None:
                 return self.nothing
             come = [*come]
-            come[self.entry[0]] = given[passed]  # nobody reads it, but in eager something comes
+            come[self.entry[0]] = given[passed]  # it is not read, but eager has a gradient here
         if not self._goes or context.rest is not None:
             return differentiate(context, come)
         try:
             if self.saves:
-                _ = context.saved_tensors  # which may have been changed, or let go of
+                _ = context.saved_tensors  # raises if they were changed or freed
         except RuntimeError:
             return differentiate(context, come)
         if not keeps_graph():
@@ -170,16 +175,17 @@ class Part(Gradients):
 
 
 class Call:
-    """What the nodes of one call share."""
+    """The state that the nodes of one call share."""
 
     def __init__(self, readers: Mapping[int, int]) -> None:
         self._readers = readers
         self.between: Sequence[Any] = ()  # results from which others are computed
-        self.hooks: list[Any] = []  # of these
+        self.hooks: list[Any] = []  # the dictionaries of their hooks
         self._passes: dict[int, Pass] = {}
 
     def watch(self, between: Sequence[tuple[Any, bool]]) -> None:
-        """Whether somebody looks at these.  Those that a node of autograd's own gives get room for hooks, which are seen here as others' are."""
+        """Starts to observe the hooks of these results.  Results of autograd's own nodes get a dictionary for
+        hooks now, so that their hooks are seen as well."""
         self.between = [weakref.ref(result) for result, _ in between]
         for result, has_others_node in between:
             if has_others_node and result._backward_hooks is None:
@@ -192,7 +198,8 @@ class Call:
             del self._passes[next(iter(self._passes))]
         found = self._passes[number] = Pass(self._is_looked_at())
         if not may_checkpoint():
-            # It may not go everywhere.  Gradients with a history would hold the nodes that hold this.
+            # The pass may skip nodes.  Gradients with a history hold the nodes, which hold this object: so
+            # end it.
             at_the_end(partial(self._end, number))
         return found
 
@@ -200,7 +207,7 @@ class Call:
         self._passes.pop(number, None)
 
     def backward(self, context: Any, part: Part, come: Sequence[Any]) -> Any:
-        """Of a node, to which these gradients come in a pass."""
+        """Runs a pass through a node.  `come`: the gradients that arrive there."""
         number = present_pass()
         present = self._passes.get(number) or self._begin(number)
         given, whole = present.given, present.is_looked_at
@@ -222,7 +229,7 @@ class Call:
         return _for_leaves(differentiate(context, found, whole), given)
 
     def _is_looked_at(self) -> bool:
-        """Whether anybody may see what flows between the results."""
+        """Whether the program can observe the gradients between results."""
         if not self.between:
             return False
         if not may_checkpoint() or (self.hooks and any(hooks() for hooks in self.hooks)):
@@ -231,7 +238,8 @@ class Call:
 
 
 def _for_leaves(made: Sequence[Any], held: Mapping[int, Any]) -> Sequence[Any]:
-    """A leaf takes a gradient that nobody else holds, and copies others into its own layout: another one, where sizes are 1."""
+    """Returns the gradients, cloned where they are held.  A leaf takes over a gradient that nothing else
+    holds, but copies others into its own layout, which is a different one if sizes are 1."""
     return [
         g.clone() if g is not None and 1 in g.shape and _is_held(g, held) and is_dense(g) else g
         for g in made
@@ -243,7 +251,8 @@ def _is_held(gradient: Any, held: Mapping[int, Any]) -> bool:
 
 
 class Pass:
-    """A backward pass: the gradients of results that have come, by number, and how many nodes are still to read each."""
+    """A backward pass: the gradients of results that have arrived, by number, and how many nodes have yet to
+    read each."""
 
     __slots__ = ("given", "is_looked_at", "left")
 
@@ -254,7 +263,8 @@ class Pass:
 
 
 class Node(torch.autograd.Function):
-    """Takes what the call has made, and to what it leads: its inputs, results of others, links."""
+    """Takes what the call has made, and the tensors on which it depends: inputs, results of other nodes,
+    links."""
 
     @staticmethod
     def forward(context: Any, part: Part, made: Any, *ends: Any) -> Any:
@@ -272,14 +282,15 @@ class Node(torch.autograd.Function):
 
 
 def register_hooks(node: Any, tensor: Any) -> None:
-    """As of other nodes, and noted."""
+    """Registers hooks as other nodes do, and notes them for the call."""
     register(node, tensor)
     if node.piece.entry[tensor.output_nr] in node.piece.how.between:
         node.call.hooks.append(weakref.ref(tensor._backward_hooks))
 
 
 def noting(register: Callable[..., Any]) -> Callable[..., Any]:
-    """Of a node's methods that take hooks: who sees what comes to a node looks at its results."""
+    """Wraps a method of a node that registers a hook, so that the hook is noted: it observes the gradients of
+    the node's results."""
 
     def noted(node: Any, hook: Callable[..., Any]) -> Any:
         handle = register(node, hook)

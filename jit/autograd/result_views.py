@@ -1,4 +1,5 @@
-"""What autograd and `_base` know of a graph's results: which are views, of what, how they were made, and how often they were written to."""
+"""Corrects what autograd and `_base` know of a graph's results: which are views, of what, how they were made,
+and how often they were written to."""
 
 from __future__ import annotations
 
@@ -13,10 +14,12 @@ from frameloom.runtime.fallback import strided_view
 def as_told(
     made: Sequence[Any], told: Collection[int], recorded: Collection[int], inputs: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """The results of ops that were run one by one.  Those that are views for the program (`told`, by position) are views of the one over their memory
-    that is none, where the graph returns it.  `recorded`: those that were made with gradient mode on."""
+    """Returns the results of ops that were run one by one, with the views that the program has.  `told`:
+    positions of results that are views in the program.  If exactly one result over the same memory is not
+    such a view, the others become views of it.  `recorded`: positions of views that were made with gradient
+    mode on."""
     strided = [k for k, m in enumerate(made) if _is_strided(m)]
-    if all(k in told or not made[k]._is_view() for k in strided):  # as mostly
+    if all(k in told or not made[k]._is_view() for k in strided):  # the common case
         return tuple(made)
     places: dict[int, list[int]] = {}
     for k in strided:
@@ -52,7 +55,8 @@ def _as_view_of(base: Any, made: Any) -> Any:
 def as_recorded(
     made: Sequence[Any], recorded: Collection[int], inputs: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """Results that ops made with gradient mode off: for autograd, these views (`recorded`) are as if it had been as it is now."""
+    """Returns results that ops made with gradient mode off, where autograd treats the views at the positions
+    `recorded` as made in the current mode."""
     found = list(made)
     known = _by_base(inputs)
     for k in recorded:
@@ -75,20 +79,23 @@ def _note(made: Any, creation: Any) -> None:
 
 
 def _by_base(tensors: Sequence[Any]) -> dict[int, Any]:
-    """By the identity of what they are views of; autograd notes of a view of a view what it has noted of that."""
+    """Returns the tensors by the identity of their bases.  For a view of a view, autograd notes the same as
+    for the first view."""
     return {id(t if t._base is None else t._base): t for t in tensors if isinstance(t, torch.Tensor)}  # fmt: skip
 
 
 def as_new(made: Any, inputs: Sequence[Any]) -> Any:
-    """Not as a view: autograd forbids writes to those that a node returns.  And not as one that was written to."""
+    """Returns the tensor as one that is not a view and has version 0: autograd forbids writes to views that a
+    node returns."""
     if not isinstance(made, torch.Tensor) or any(made is i for i in inputs):
         return made
     return made.data if made._is_view() or made._version else made
 
 
 def counting(plan: Any, counts: Mapping[int, int], recorded: Collection[int]) -> Any:
-    """`plan`, whose own calls count writes to its inputs otherwise than the program's: by `counts`.  `recorded`: the results that are views
-    made with gradient mode on."""
+    """Returns `plan` with other counts of writes to its inputs: versions rise by `counts`, as in the program,
+    and not by the plan's own writes.  `recorded`: positions of results that are views made with gradient mode
+    on."""
     if not counts:
         return plan
 
@@ -100,10 +107,11 @@ def counting(plan: Any, counts: Mapping[int, int], recorded: Collection[int]) ->
             made = plan(*inputs)
         finally:
             torch._C._autograd._unsafe_set_version_counter(tensors, before)
-        # Not where it raises: the call starts anew then.  What shares memory shares its version, so that these add up.
+        # Not if the plan raises: the call then starts again as plain Python.  Tensors that share memory share
+        # a version, so their counts add up.
         for t, count in written:
             torch._C._increment_version([t] * count)
-        # A view knows how often its base was written when it was made: these are made again.
+        # A view stores its base's version at its creation, so views of these inputs are made again.
         known = _by_base(tensors)
         anew = {id(m): k for k, m in reversed([*enumerate(made)]) if id(base_of(m)) in known}
         if not anew:
@@ -119,7 +127,8 @@ def counting(plan: Any, counts: Mapping[int, int], recorded: Collection[int]) ->
 
 
 def as_created(plan: Any, creation: Mapping[int, str]) -> Any:
-    """`plan`, of whose results that are views autograd is to note that they were made as `creation` says: it refuses writes to some."""
+    """Returns `plan` with notes for autograd how views among its results were made, as `creation` says:
+    autograd refuses writes to some."""
     if not creation:
         return plan
     notes = {k: getattr(torch._C._autograd.CreationMeta, name) for k, name in creation.items()}
@@ -134,9 +143,10 @@ def as_created(plan: Any, creation: Mapping[int, str]) -> Any:
 
 
 def base_of(made: Any) -> Any:
-    """What `made` views the elements of; nothing where a view made of that by its strides would be another."""
+    """Returns the tensor of which `made` is a view; None if `as_strided` of that tensor gives a different
+    view."""
     base: Any = made._base if isinstance(made, torch.Tensor) else None
-    if base is None or not torch._C._is_alias_of(base, made):  # type: ignore[attr-defined]  # as behind `set_`
+    if base is None or not torch._C._is_alias_of(base, made):  # type: ignore[attr-defined]  # e.g. after `set_`
         return None
     return base if _kind(made) == _kind(base) else None
 

@@ -1,6 +1,8 @@
-"""What autograd has saved for a node, one by one: which of it was changed in place since, where `saved_tensors` only raises.
+"""Reads the tensors that autograd has saved for a node one by one, and finds those that were changed in place
+since.  `saved_tensors` only raises in this case.
 
-PyTorch 2.13 says so.  Where it does not, as 2.11, hooks get hold of what is saved; their versions are then compared here, in later passes, too.
+PyTorch 2.13 has an interface for this.  With versions that lack it, such as 2.11, hooks get the saved
+tensors; their versions are compared here, in later passes, too.
 """
 
 from __future__ import annotations
@@ -18,13 +20,14 @@ Entry = tuple[torch.Tensor, bool]  # the tensor, and whether it was changed
 
 
 def noted(own: Sequence[bool]) -> tuple[int, ...]:
-    """The places of what is saved of which `entries` will need to know the versions.  `own`: which of it are the node's own results.  Of these PyTorch does
-    not tell; and they may come with a version, as library calls count what they write into what the plan gives them."""
+    """Returns the positions of saved tensors whose versions `entries` needs.  `own`: per saved tensor,
+    whether it is a result of the node.  For these PyTorch does not report changes; and their version may not
+    be 0 at first, because library calls count their writes to memory of the plan."""
     return tuple([place for place, is_own in enumerate(own) if is_own or not TELLS])
 
 
 def let_go(context: Any) -> None:
-    """Of all that a node has for its passes."""
+    """Frees all that a node has saved for its passes."""
     context.others = context.memory = None
     context.maybe_clear_saved_tensors()
 
@@ -32,11 +35,11 @@ def let_go(context: Any) -> None:
 def entries(
     context: Any, count: int, places: Sequence[int], versions: Sequence[int]
 ) -> list[Entry] | None:
-    """All that is saved, in order; None where that is not to be had.  `count`: how much it is; `versions`: of those at `places`, when they
-    were saved."""
+    """Returns all saved tensors in order; None if they cannot be read.  `count`: how many there are;
+    `versions`: the versions of those at `places` when they were saved."""
     try:
         left = list(context._raw_saved_tensors)
-    except RuntimeError:  # they were let go of
+    except RuntimeError:  # they were freed
         return None
     known = dict(zip(places, versions, strict=True))
     if TELLS:
@@ -51,18 +54,19 @@ def entries(
             try:
                 saved.register_hooks(one.pack, _as_it_was)
             except RuntimeError:
-                # A leaf that a write has given a history, which takes none; or the program has hooks of its own.
+                # A leaf that has a history since a write to it takes no hooks; or the program has hooks of
+                # its own.
                 one.tensor, one.is_hooked = saved.data, False
                 if one.tensor is None or not one.is_changed:
                     return None
-        # What is saved holds them, for as long as it is saved.
+        # The saved tensors hold these objects as long as they are saved.
         context.packed = [
             weakref.ref(one) if one.is_hooked else partial(_same, one) for one in packed
         ]
     changed = [one.is_changed for one in packed]
     if not all(one.is_hooked for one in packed):
         if torch.is_grad_enabled():
-            return None  # their histories are not to be had
+            return None  # their histories cannot be read
         return [(one.tensor, c) for one, c in zip(packed, changed, strict=True)]
     try:
         for one in packed:
@@ -80,8 +84,8 @@ class _Packed:
 
     def __init__(self, version: int) -> None:
         self.version = version
-        self.is_asked = True  # whether it was changed, when autograd unpacks it
-        self.is_hooked = True  # whether autograd unpacks it by `_as_it_was`
+        self.is_asked = True  # whether unpacking checks for changes
+        self.is_hooked = True  # whether autograd unpacks it with `_as_it_was`
 
     def pack(self, tensor: torch.Tensor) -> _Packed:
         self.tensor = tensor
@@ -110,7 +114,7 @@ def _unpacked(saved: Any) -> Entry:
 
 
 def changed(tensor: torch.Tensor, version: int) -> str:
-    """Autograd's message."""
+    """Returns autograd's error message."""
     return (
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
         f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version} "

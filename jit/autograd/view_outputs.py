@@ -1,5 +1,5 @@
-"""The program's outputs of a call that has a history: results of its nodes, and views of these and of inputs, made behind the nodes so that autograd
-knows what they are views of."""
+"""Makes the program's outputs of a call with a history: results of its nodes, and views of these and of
+inputs.  Views are made after the nodes, so that autograd knows their bases."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ NOTHING: Mapping[int, Any] = {}
 
 
 def early_views(how: Backward, inputs: Sequence[Any], vary: bool) -> dict[int, Any]:
-    """By their position among the outputs."""
+    """Returns the views that are made before the nodes, by their position among the outputs."""
     made = MadeOf(how, inputs, [], vary)
     outputs = enumerate(how.outputs)
     return {k: made.view(o) for k, o in outputs if isinstance(o, ViewOutput) and o.early}
 
 
 class MadeOf:
-    """What a call makes of its inputs and of what its nodes give.  `results`: by number; those that are views are filled in when they are asked for.
-    `vary`: whether views depend on sizes that vary.  `early`: outputs that are there before the nodes, by position."""
+    """The outputs of a call, made from its inputs and the results of its nodes.  `results`: by number; views
+    among them are filled in at their first use.  `vary`: whether views depend on symbolic sizes.  `early`:
+    outputs that were made before the nodes, by position."""
 
     def __init__(
         self,
@@ -37,7 +38,8 @@ class MadeOf:
     ) -> None:
         self._how, self._inputs, self._results, self._early = how, inputs, results, early
         self._sizes = how.sizes_of(inputs, results) if vary else NO_SIZES
-        self._made: dict[Any, Any] = {}  # the views that ops give together, and of what
+        # By base and call: the views that one op returns together, and their base.
+        self._made: dict[Any, Any] = {}
 
     def outputs(self) -> tuple[Any, ...]:
         outputs = self._how.outputs
@@ -73,6 +75,6 @@ def _view(tensor: Any, step: ViewStep, sizes: Mapping[Symbol, int]) -> Any:
         args, kwargs = at_sizes(args, sizes), at_sizes(kwargs, sizes)
     if step.grad == torch.is_grad_enabled() and not step.inference:
         return step.func(tensor, *args, **kwargs)
-    # Autograd notes of a view in which mode it was made, and says so where it refuses a write.
+    # Autograd notes in which mode a view was made, and names it in the error when it refuses a write.
     with torch.inference_mode() if step.inference else torch.set_grad_enabled(step.grad):
         return step.func(tensor, *args, **kwargs)

@@ -1,3 +1,4 @@
-"""From a captured graph's program to a plan that runs: which compiler makes which kernel, and what is built beside the program.
+"""Turns the program of a captured graph into a plan: chooses compilers for kernels, and compiles in the
+background.
 
 In: a Program of the loop IR.  Out: a plan of the native runtime."""

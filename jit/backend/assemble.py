@@ -1,4 +1,5 @@
-"""Program, memory plan and built kernels become the native plan: names become numbers, addresses and handles.
+"""Makes the native plan of a program, its memory plan and its built kernels: names become numbers, addresses,
+handles.
 
 A call of the plan takes the graph's inputs in order and returns the tuple of its outputs.
 """
@@ -75,7 +76,8 @@ _EXCEPTIONS = {"IndexError": IndexError, "RuntimeError": RuntimeError, "ValueErr
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """The kernels of a program: C++ sources with their loaded libraries, Triton sources with their cubins and device."""
+    """The kernels of a program: C++ sources with their loaded libraries, Triton sources with their cubins and
+    device."""
 
     libraries: Sequence[tuple[SourceFile, Any]] = ()
     cubins: Sequence[tuple[LaunchSource, Cubin, str]] = ()
@@ -88,7 +90,8 @@ def assemble(
     built: Built,
     steady: Steady | None = None,
 ) -> Any:
-    """The native plan of a program whose kernels are `built`.  `steady` is told which sizes keep coming."""
+    """Returns the native plan of a program whose kernels are `built`.  The plan calls `steady` with sizes
+    that come often."""
     numbers = _Numbers(program, memory, captured)
     calls = _kernel_calls(built, numbers)
     steps: list[Any] = []
@@ -98,7 +101,8 @@ def assemble(
         if isinstance(step, Kernel | KernelList):
             steps.append(calls[step.name]())
         elif isinstance(step, Check):
-            # On a GPU the kernel itself fails where the flag would be set, as eager's kernels do; nothing waits for it.
+            # On a GPU the kernel itself fails instead of setting the flag, as eager's kernels do; nothing
+            # waits for it.
             if not is_cuda(step.buffer.device):
                 exception = _EXCEPTIONS[step.exception]
                 steps.append(CheckCall(numbers[step.buffer], exception, step.message))
@@ -107,10 +111,10 @@ def assemble(
         elif step.target == READ:
             steps.append(ReadCall(numbers[step.args[0].buffer]))
             for symbol, _, _ in defines(step):
-                numbers.sizes.symbol(symbol)  # also where a kernel's loop over it was none
+                numbers.sizes.symbol(symbol)  # also if no kernel has a loop over it
         else:
             steps.append(_extern_call(step, numbers))
-    # Autograd notices a changed tensor by its version, which a kernel's store does not touch.
+    # Autograd detects a changed tensor by its version, which a kernel's store does not change.
     changed = [
         InputSpec(position)
         for position, count in captured.versions.items()
@@ -120,12 +124,12 @@ def assemble(
     if changed:
         bump = torch._C._increment_version
         steps.append(ExternCall("frameloom.increment_version", bump, (tuple(changed),), {}, ()))
-    # Before the buffers are listed: an empty output is a buffer that no step touches.
+    # Before the list of buffers is read: an empty output is a buffer that no step uses.
     outputs = tuple(
         numbers.view(o) if isinstance(o, View) else numbers.replace(o) for o in program.outputs
     )
     arena_bytes = numbers.sizes.ref(memory.arena_bytes)
-    # A backward pass is given what data has decided, and checked, in the forward pass.
+    # A backward pass gets unbacked sizes from the forward pass, which has checked them.
     conditions = (
         captured.shape_env.unbacked_conditions()
         if captured.shape_env and not captured.owned
@@ -175,7 +179,8 @@ def _leaf(
     unbacked: Mapping[Symbol, SizeCall],
     symbol: Symbol,
 ) -> SizeCall:
-    """Where a call has a size: in a number, in what an input tells of itself, or behind a step."""
+    """Returns where a call finds the value of a symbol: in a number, in the header of an input, or after a
+    step."""
     number = numbers.get(symbol)
     if number is not None:
         return SizeCall("number", (number,))
@@ -186,7 +191,7 @@ def _leaf(
 
 
 def _op_by_op(captured: CapturedGraph, *inputs: Any) -> tuple[Any, ...]:
-    """The graph itself on its inputs."""
+    """Runs the captured graph op by op."""
 
     def run(*inputs: Any) -> tuple[Any, ...]:
         made = captured.gm.forward(*inputs)
@@ -218,7 +223,7 @@ def _number_call(step: NumberStep, numbers: _Numbers) -> NumberCall:
             operands.append(~len(constants))
             constants.append(operand)
     dtype = next((b.dtype for b in step.operands if isinstance(b, Buffer)), None)
-    # Of constants alone, where a size has become known meanwhile.
+    # All operands are constants if a size was specialized in the meantime.
     is_float = dtype is DType.F64 or any(type(c) is float for c in constants)
     kind = "f" if is_float and step.op not in ("dim", "stride") else "i"
     if step.op == "read":
@@ -228,7 +233,8 @@ def _number_call(step: NumberStep, numbers: _Numbers) -> NumberCall:
 
 
 def _kernel_calls(built: Built, numbers: _Numbers) -> dict[str, Callable[[], Any]]:
-    """Kernel name -> what makes its step, once its turn has come to number buffers."""
+    """Returns, by kernel name, a function that makes its step.  It is called in the order of the steps,
+    because it numbers buffers."""
     calls: dict[str, Callable[[], Any]] = {}
     for source, library in built.libraries:
         for entry in source.entries:
@@ -254,7 +260,8 @@ def _kernel_call(entry: KernelEntry, address: int, numbers: _Numbers) -> KernelC
 
 
 def _bytes_of(buffers: Sequence[Buffer]) -> Int:
-    """What `bytes_moved` of a kernel is, roughly, in calls that have other sizes than the captured one."""
+    """Returns an estimate of `bytes_moved` of a kernel for calls whose sizes differ from those of the
+    captured one."""
     return sum(
         _torch_dtype(b).itemsize
         * math.prod(n for n, s in zip(b.shape, b.strides, strict=True) if hint_of(s))
@@ -305,7 +312,7 @@ def _list_call(
 
 
 def _load_general(source: LaunchSource, device: int, aligned: bool = False) -> int:
-    """The function for any sizes, and for any pointers or those that are multiples of 16."""
+    """Loads the kernel for any sizes; with `aligned`, pointers must be multiples of 16."""
     if source.general:
         source = replace(source, text=source.general)
     arch = chip_of(f"cuda:{device}").arch
@@ -313,13 +320,14 @@ def _load_general(source: LaunchSource, device: int, aligned: bool = False) -> i
 
 
 class _Numbers:
-    """Buffer -> its number and BufferSpec; inputs first, then those that sizes are read from, the others when they are first met."""
+    """Maps each buffer to its number and BufferSpec: inputs come first, then buffers from which sizes are
+    read, then the others in order of their first use."""
 
     def __init__(self, program: Program, memory: MemoryPlan, captured: CapturedGraph) -> None:
         first = dict.fromkeys([*program.inputs, *(buffer for _, buffer in program.symbols)])
         self._numbers = {buffer: number for number, buffer in enumerate(first)}
         symbols = {symbol: self._numbers[buffer] for symbol, buffer in program.symbols}
-        self.unbacked: dict[Symbol, SizeCall] = {}  # where those are that library calls decide
+        self.unbacked: dict[Symbol, SizeCall] = {}  # where unbacked sizes are read
         self.sizes = PlanSizes(partial(_leaf, captured.inputs, symbols, self.unbacked))
         self._memory = memory
         self._constants = dict(program.constants)
@@ -356,7 +364,8 @@ class _Numbers:
         )
 
     def own(self, kind: str, content: Any, device: torch.device) -> int:
-        """The number of a buffer that no step of the program has: a table of this shape, or a constant with this content."""
+        """Adds a buffer that the program does not have, and returns its number: a table of this shape, or a
+        constant with this content."""
         tensor = None
         if kind == "constant":
             with torch.inference_mode(False):
@@ -373,7 +382,7 @@ class _Numbers:
         return ViewSpec(self[view.buffer], shape, strides, self.sizes.ref(view.offset), dtype)
 
     def replace(self, value: Any) -> Any:
-        """Views inside an Extern's arguments become ViewSpecs."""
+        """Replaces views, number buffers and sizes in an Extern's arguments by their specs."""
         if isinstance(value, View):
             return self.view(value)
         if isinstance(value, Buffer):
@@ -396,7 +405,7 @@ def _extern_call(step: Extern, numbers: _Numbers) -> ExternCall:
         given = tuple(map(numbers.replace, step.args))
         return ExternCall(step.target, CALLS[step.target], given, {}, results, False)
     if step.target == "aten.copy.default":
-        # PyTorch's own copies all memory around the target: the whole arena.
+        # `aten.copy` of PyTorch copies the whole storage of the target, here the whole arena.
         given = tuple(map(numbers.replace, step.args[:2]))
         return ExternCall("frameloom.copied", copied, given, {}, results, False)
     out_form = any(b is not None and b.kind is not Kind.EXTERN for b in step.results)

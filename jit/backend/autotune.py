@@ -1,14 +1,14 @@
-"""mode="max-autotune": every GPU kernel is launched in the way that was fastest when tried.
+"""mode="max-autotune": times several launch configurations of each GPU kernel and uses the fastest.
 
-What is found is kept on disk, by the text of the kernel, the chip and the versions; what is kept is not tried again.  A
-kernel that cannot be tried, or for which no time is left, is launched as schedule/tile_gpu.py says.
+The result is kept on disk under the text of the kernel, the chip and the versions, and is not measured again.
+A kernel that cannot be timed, or for which no time is left, is launched as schedule/tile_gpu.py says.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from time import monotonic  # the program may replace them in their module
+from time import monotonic  # by name: the program may replace the functions of `time`
 from typing import Any
 
 from frameloom.backend import launch_timer
@@ -21,9 +21,10 @@ from frameloom.runtime.build.triton_compiler import Cubin, try_build
 from frameloom.runtime.build.triton_pool import triton_identity
 
 SECONDS = 60.0  # for the kernels of one program
-GAIN = 0.98  # of the default's time: what takes longer is no reason to leave the default
+GAIN = 0.98  # of the default's time: a configuration that takes longer does not replace it
 INFINITE = float("inf")
-# Seconds of each source on a device; infinite for one that cannot run.  RuntimeError: nothing can be tried now.
+# Returns the seconds of each source on a device; infinite for one that cannot run.  RuntimeError: nothing can
+# be timed now.
 Measure = Callable[[Sequence[tuple[LaunchSource, Cubin]], str], list[float]]
 
 
@@ -34,7 +35,7 @@ def tuned(
     cache: DiskCache | None = None,
     seconds: float = SECONDS,
 ) -> list[LaunchSource]:
-    """A source per kernel, for `device`."""
+    """Returns a source per kernel, for `device`."""
     timer = measure or launch_timer.measure
     cache = cache or shared_cache()
     deadline = monotonic() + seconds
@@ -87,14 +88,14 @@ def _times(
 
 
 def _varies(source: LaunchSource) -> bool:
-    """Whether its sizes differ from call to call."""
+    """Whether the kernel has symbolic sizes."""
     buffers = [b for e in source.entries if isinstance(e, LaunchEntry) for b in e.buffers]
     sizes = [*source.grid, *(n for b in buffers for n in (*b.shape, *b.strides))]
     return bool(source.sizes) or any(not isinstance(n, int) for n in sizes)
 
 
 def _key(default: LaunchSource, kernel: Variants) -> str:
-    # Comments say where in the program the kernel comes from, which does not matter.
+    # Without comments: they name lines of the program, which do not matter for speed.
     lines = [t for t in default.text.splitlines() if not t.lstrip().startswith("#")]
     how = [default.signature, default.grid, default.warps, default.stages, str(kernel.chip)]
     return digest("tuning", "\n".join(lines), json.dumps(how), triton_identity())

@@ -1,7 +1,7 @@
-"""Work beside the program: one thread that takes jobs in turn, and ends when there are none.
+"""Runs jobs in one background thread, one after the other.  The thread ends when there are no jobs.
 
-A job holds Python's lock as any thread does.  While one runs, threads take that from each other sooner than by default: the program, which lets go of it
-at every op, would otherwise wait 5 ms each time.
+A job holds the GIL like any thread.  While a job runs, the switch interval of Python is shorter than its
+default: the program releases the GIL at each op, and would otherwise wait 5 ms each time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-SWITCH = 2e-4  # seconds after which a thread that wants Python's lock is given it
+SWITCH = 2e-4  # seconds after which a thread that waits for the GIL gets it
 
 
 class Background:
@@ -22,20 +22,20 @@ class Background:
         self._thread: threading.Thread | None = None
 
     def add(self, job: Callable[[], None]) -> None:
-        """Never waits for a job.  What a job raises is lost."""
+        """Adds a job and returns at once.  Exceptions of a job are lost."""
         with self._lock:
             self._jobs.append(job)
             if self._thread is None and not ends():
                 thread = threading.Thread(target=self._run, name="frameloom")
                 try:
                     thread.start()
-                except RuntimeError:  # the system or a Python that ends has none left
+                except RuntimeError:  # too many threads, or Python is about to exit
                     self._jobs.clear()
                 else:
                     self._thread = thread
 
     def wait(self, seconds: float = 60.0) -> None:
-        """Until every job is done."""
+        """Waits until all jobs are done, for at most `seconds`."""
         if (thread := self._thread) is not None:
             thread.join(seconds)
 
@@ -61,7 +61,7 @@ class Background:
 
 
 def ends() -> bool:
-    """Whether Python is about to end: nothing more is begun."""
+    """Whether Python is about to exit; no new work starts then."""
     return not threading.main_thread().is_alive()
 
 
@@ -69,7 +69,7 @@ background = Background()
 
 
 def _renew() -> None:
-    """In a forked child: the thread is not there any more."""
+    """Resets the state in a forked child, where the thread does not exist."""
     background.__init__()  # type: ignore[misc]
 
 

@@ -1,7 +1,8 @@
-"""Plans whose first call is compared with the reference interpreter of the loop IR: with FRAMELOOM_VERIFY=1.
+"""Compares the first call of a plan with the reference interpreter of the loop IR: with FRAMELOOM_VERIFY=1.
 
-Where sizes vary, the 2nd, 4th, 8th, ... call is compared, too.  What is not near (nearly.py) is compared with what rounding does to it: noise of a few units in the
-last place of the inputs and behind every step of the interpreter.
+If sizes are symbolic, the 2nd, 4th, 8th, ... call is compared, too.  Results that are not near (nearly.py)
+are compared with the effect of rounding: noise of a few units in the last place, added to the inputs and
+after each step of the interpreter.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from frameloom.report import verified
 
 Tensor = torch.Tensor
 TRIALS = 6
-LEEWAY = 8  # how much farther apart than noise puts them
+LEEWAY = 8  # how many times the effect of noise a difference may be
 
-_inside = threading.local()  # a check: what is called in it is not checked
+_inside = threading.local()  # whether the thread is in a check: calls inside it are not checked
 
 
 def checked(plan: Any, program: Program, captured: CapturedGraph, name: str) -> Any:
-    """`plan`, made of `program` as it was lowered; itself where the interpreter cannot run that."""
+    """Returns `plan` with the comparison, or `plan` itself if the interpreter cannot run `program`, the
+    lowered program of the plan."""
     why = why_not(program)
     if why is not None:
         _skipped(name, why)
@@ -44,7 +46,7 @@ def _skipped(name: str, why: str) -> None:
 
 
 class Checked:
-    """Called like the plan."""
+    """Replaces the plan, and compares some of its calls with the interpreter."""
 
     def __init__(self, plan: Any, program: Program, captured: CapturedGraph, name: str) -> None:
         self._plan, self._program, self._name = plan, program, name
@@ -68,7 +70,7 @@ class Checked:
     def _compared(
         self, inputs: Sequence[Any], run: Callable[[], Any], seen: Sequence[Any] | None
     ) -> tuple[Any, ...]:
-        """`seen`: the inputs, where they are compared as well."""
+        """Runs the plan and compares the call.  `seen`: the inputs, if they are compared as well."""
         suspended = _capture.hook_suspend()
         _inside.check = True
         try:
@@ -78,7 +80,7 @@ class Checked:
             try:
                 made = run()
             except BaseException:
-                self._calls -= 1  # it has not been one
+                self._calls -= 1  # a call that raises does not count
                 raise
             if self._varies:
                 self._next *= 2
@@ -96,7 +98,7 @@ class Checked:
             return None
         try:
             return Call(self._program, inputs)
-        except (NotInterpreted, RuntimeError) as why:  # not enough memory, for one
+        except (NotInterpreted, RuntimeError) as why:  # e.g. not enough memory
             _skipped(self._name, str(why))
             return None
 
@@ -117,12 +119,12 @@ class Checked:
 
 
 class Consumed(Checked):
-    """Of a plan that can take its inputs with it."""
+    """The same for a plan that can consume its inputs."""
 
     def consume(self, values: list[Any]) -> tuple[Any, ...]:
         if not self._is_next():
             return self._plan.consume(values)  # type: ignore[no-any-return]
-        # No other list of them: memory goes as it would.
+        # No other list holds them, so that memory is freed as without the check.
         return self._compared(values, lambda: self._plan.consume(values), None)
 
 
@@ -130,7 +132,7 @@ class Consumed(Checked):
 
 
 def difference(call: Call, made: Sequence[Any], seen: Sequence[Any] | None) -> str | None:
-    """What differs, and by how much."""
+    """Returns what differs, and by how much; None if nothing does."""
     names = [f"output {k}" for k in range(len(made))]
     got = [*made]
     if seen is not None:
@@ -147,13 +149,13 @@ def difference(call: Call, made: Sequence[Any], seen: Sequence[Any] | None) -> s
         raise
     except Exception as error:
         if any(_runs(wanted, trial) for trial in range(1, TRIALS + 1)):
-            return None  # what raises hangs on rounding
+            return None  # whether a step raises depends on rounding
         return f"only the interpreter raises {type(error).__name__}: {error}"
     far = []
     for k, name in enumerate(names):
         if (kind := other_kind(got[k], want[k])) is not None:
             if call.rounds and getattr(got[k], "shape", None) != getattr(want[k], "shape", None):
-                # Of a sum that is 0 or nearly: noise does not find that.
+                # For instance the size depends on a sum near 0: noise does not find that.
                 raise NotInterpreted("rounding may decide a size")
             return f"{name} is {kind}"
         if isinstance(want[k], Tensor) and not bool(near(got[k], want[k]).all()):
@@ -180,7 +182,7 @@ def difference(call: Call, made: Sequence[Any], seen: Sequence[Any] | None) -> s
 
 
 def allowed(reach: Tensor) -> Tensor:
-    """How far apart what noise moves so far may be."""
+    """Returns how much elements may differ that noise changes by `reach`."""
     finite = reach[reach.isfinite()]
     usual = finite.median() if finite.numel() else 0.0
     return LEEWAY * (reach + usual)

@@ -1,13 +1,14 @@
 """mode="reduce-overhead": calls of a plan replay a CUDA graph of its GPU work.
 
-A graph works at the addresses it was recorded with.  So:
-- what an input holds is copied to a place of the graph's own before a replay, if it came from another address than before;
-  inputs that stay where they are (weights, what the program writes to) are read and written in place, and the graph is
-  recorded anew when they have moved;
-- what the graph computed is copied to fresh tensors after it: a result is the caller's, whatever is called next.
+A graph works at the addresses with which it was recorded.  So:
+- Before a replay, an input whose address has changed is copied to a tensor that belongs to the graph.  Inputs
+  that keep their address (weights, inputs that the program writes to) are read and written in place; when
+  they have moved, the graph is recorded again.
+- After a replay, results are copied to fresh tensors: a result belongs to the caller, and later calls do not
+  change it.
 
-What is not safe to replay runs as the plan itself: replayable.py says what that is before there is a graph, and
-`Replayed` looks at every call.  `CudaDevice` is all that talks to CUDA.
+If a replay is not safe, the plan itself runs: replayable.py decides this for a program before it is recorded,
+and `Replayed` for each call.  Only `CudaDevice` calls CUDA.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from frameloom.collector import collector_off
 from frameloom.debug import log, notice
 from frameloom.ir.program import Program, View
 
-COPIED = 2 << 20  # bytes copied that take the GPU as long as a launch saved takes the CPU
-RECORDINGS = 5  # of one plan, before it is given up
+COPIED = 2 << 20  # to copy so many bytes takes the GPU as long as one launch takes the CPU
+RECORDINGS = 5  # after so many recordings of a plan, its calls are no longer replayed
 
 
 _SETTINGS = [
@@ -39,44 +40,46 @@ _SETTINGS = [
         ("_get_cudnn_enabled",), ("_get_cudnn_benchmark",), ("_get_cudnn_deterministic",),
         ("_get_deterministic_algorithms",),
     ]
-    if hasattr(torch._C, name)  # not every version has all
+    if hasattr(torch._C, name)  # some versions of PyTorch lack some
 ]  # fmt: skip
 
 
 def _asked(getter: Callable[..., Any], names: Sequence[str]) -> Any:
     try:
         return getter(*names)
-    except RuntimeError:  # the older getters of what was set by the newer names
+    except RuntimeError:  # an older getter raises if the setting was made with a newer name
         return None
 
 
 class CudaDevice:
-    """One GPU, as far as recording and replaying goes."""
+    """Records and replays graphs on one GPU."""
 
     def __init__(self, index: int) -> None:
         self.index = index
 
     def stream(self) -> int | None:
-        """The current stream; None while that is being recorded."""
+        """Returns the current stream; None while it is being recorded."""
         if torch.cuda.is_current_stream_capturing():
             return None
         stream: int = torch._C._cuda_getCurrentRawStream(self.index)
         return stream
 
     def settings(self) -> tuple[Any, ...]:
-        """What library calls look at when they are made, and a replay does not look at again."""
+        """Returns the settings that a library call reads, and a replay does not read again."""
         return tuple(_asked(getter, names) for getter, names in _SETTINGS)
 
     def record(
         self, plan: Callable[..., Any], inputs: Sequence[torch.Tensor]
     ) -> tuple[Callable[[], None], Sequence[Any]]:
-        """What replays the graph of `plan(*inputs)`, and the tensors that it writes its results to.  Nothing runs yet."""
-        # The end of some unrelated CUDA object would spoil a recording.
+        """Records `plan(*inputs)` without running it.  Returns a function that replays the graph, and the
+        tensors to which it writes its results."""
+        # Without the collector: it may free an unrelated CUDA object, and that would break the recording.
         with torch.cuda.device(self.index), collector_off():
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
             stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            # cuBLAS keeps its working memory by stream: what is recorded gets its own, which nobody else uses after it.
+            # cuBLAS has a workspace per stream: the recording gets one of its own, which nothing else uses
+            # later.
             forget_workspaces = torch._C._cuda_clearCublasWorkspaces
             forget_workspaces()
             with torch.cuda.stream(stream):
@@ -94,26 +97,27 @@ class CudaDevice:
 
 
 class Unfit(Exception):
-    """The plan cannot be replayed after all; `str` of it says why."""
+    """The plan cannot be replayed after all; the message says why."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """`places` has the graph's own tensor for every input that is copied, `fixed` the address of every other one."""
+    """`places` has the graph's own tensor for each input that is copied, `fixed` the address of each other
+    input."""
 
     replay: Callable[[], None]
     stream: int
     settings: tuple[Any, ...]
     places: dict[int, torch.Tensor]
     fixed: dict[int, int]
-    outputs: dict[int, torch.Tensor]  # those that are copied
+    outputs: dict[int, torch.Tensor]  # those that are copied after a replay
 
 
 class Replayed:
-    """Calls like the plan it was made from.
+    """Replaces the plan in calls, and replays a CUDA graph of it where that is safe.
 
-    `outputs` are those of the program; `versions` says by how much the versions of inputs rise, by the positions of those that are written; `lasting`
-    are the positions of those that are expected to stay where they are.
+    `outputs` are those of the program.  `versions` maps positions of inputs that are written to the increment
+    of their version.  `lasting` are positions of inputs that are expected to keep their address.
     """
 
     def __init__(
@@ -140,7 +144,7 @@ class Replayed:
         self._given_up = False
 
     def __call__(self, *inputs: Any) -> Any:
-        # Two calls at once would share the places of the inputs.
+        # Two calls at once would share the graph's tensors for inputs.
         if self._given_up or not self._lock.acquire(blocking=False):
             return self.plan(*inputs)
         try:
@@ -152,17 +156,17 @@ class Replayed:
         return self.plan(*inputs)
 
     def _recording_for(self, inputs: Sequence[torch.Tensor]) -> Recording | None:
-        """One that fits this call; None: the plan is to run."""
+        """Returns a recording that fits this call; None if the plan must run."""
         stream = self._device.stream()
         if stream is None:
             return None
         addresses = [t.data_ptr() for t in inputs]
-        if self._seen is None:  # libraries make their first preparations in a call of their own
+        if self._seen is None:  # the first call is not recorded: libraries initialize in it
             self._seen = addresses
             return None
         recording = self._recording
         if recording is not None and recording.stream != stream:
-            return None  # it may be at work on the other stream
+            return None  # it may be running on the other stream
         moved = recording is None
         if recording is not None:
             moved = recording.settings != self._device.settings()
@@ -173,7 +177,7 @@ class Replayed:
         return None if self._overlap(inputs) else self._recording
 
     def _overlap(self, inputs: Sequence[torch.Tensor]) -> bool:
-        """Whether something that is copied shares memory with something that is written."""
+        """Whether an input that is copied shares memory with one that is written."""
         if not self._versions or not self._copied:
             return False
         written = {inputs[i].untyped_storage().data_ptr() for i in self._versions}
@@ -208,7 +212,7 @@ class Replayed:
     ) -> Recording:
         with torch.inference_mode(False), torch.no_grad():
             places = {i: _place(inputs[i]) for i in self._copied}
-        # Recording computes nothing, so nothing of it is counted: `data` has a count of its own.
+        # A recording computes nothing, so it must not change versions: `data` has a version of its own.
         given = [places.get(i, t.data) for i, t in enumerate(inputs)]
         settings = self._device.settings()
         replay, results = self._device.record(self.plan, given)
@@ -249,7 +253,7 @@ class Replayed:
 
 
 def _dense(t: torch.Tensor) -> bool:
-    """Whether every byte from its first element to its last is its own."""
+    """Whether its elements fill the memory from the first to the last one without gaps and overlaps."""
     reach = 1 + sum((e - 1) * s for e, s in zip(t.shape, t.stride(), strict=True))
     return t.numel() == reach and t.numel() > 0
 
@@ -259,14 +263,14 @@ def _like(t: torch.Tensor) -> torch.Tensor:
 
 
 def _place(t: torch.Tensor) -> torch.Tensor:
-    """Room for what an input holds, laid out like it."""
+    """Returns an uninitialized tensor with the same layout as an input."""
     if not _dense(t) or t.is_complex() or t.is_neg():
         raise Unfit("an input that moves has gaps, or more to it than its memory")
     return _like(t)
 
 
 def replayed(plan: Any, program: Program, captured: Any) -> Any:
-    """`plan`, called by way of a CUDA graph where that is safe; else `plan` itself."""
+    """Returns `plan` wrapped so that calls replay a CUDA graph, or `plan` itself if that is not safe."""
     reason = reason_against(program)
     if reason is not None:
         log("graph", f"not replayed as a CUDA graph: {reason}")

@@ -1,8 +1,8 @@
-"""Whether kernels of ours draw the random numbers of a GPU, and how PyTorch draws them there.
+"""Decides whether our kernels may draw the random numbers of a GPU, and finds how PyTorch draws them there.
 
-Which of the generator's numbers an element gets is a detail of PyTorch's kernels (ir/philox.py).  Before it is relied on,
-it is compared with what the PyTorch at hand draws on the GPU at hand, once: the verdict is kept on disk.  Where anything
-differs, random numbers stay library calls.
+Which of the generator's numbers an element gets is a detail of PyTorch's kernels (ir/philox.py).  Before our
+kernels rely on it, the rule is compared once with what this PyTorch draws on this GPU; the result is kept on
+disk.  If anything differs, random numbers stay library calls.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from frameloom.ir.philox import ALIGNMENT, Generator, Stream, uniform, words
 
 SEED, OFFSET = 0x1234567_89ABCDEF, 4 * 0x100000003
 RATE = 0.3  # of dropout
-NEAR = 4096  # elements that are compared at either end
+NEAR = 4096  # elements that are compared at each end
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 _known: dict[int, Generator | None] = {}
 
 
 class Differs(Exception):
-    """PyTorch draws in another way."""
+    """PyTorch draws differently from ir/philox.py."""
 
 
 def generator_of(device: str) -> Generator | None:
-    """How PyTorch draws on a device; None where its own kernels have to."""
+    """Returns how PyTorch draws on a device; None if only its own kernels may draw."""
     place = torch.device(device)
     if place.type != "cuda" or not torch.cuda.is_available() or torch.version.hip is not None:
         return None
@@ -67,7 +67,7 @@ def _kept(index: int) -> Generator | None:
 
 
 class Comparison:
-    """What PyTorch draws on a device beside what ir/philox.py says."""
+    """Compares what PyTorch draws on a device with ir/philox.py."""
 
     def __init__(self, index: int, blocks: int) -> None:
         self.device = torch.device("cuda", index)
@@ -75,7 +75,7 @@ class Comparison:
         self.blocks = blocks
 
     def generator(self) -> Generator:
-        """Raises Differs.  The program's random numbers stay what they are."""
+        """Returns how PyTorch draws; raises Differs.  Restores the state of the program's generator."""
         seed, offset = self.default.initial_seed(), self.default.get_offset()
         try:
             with torch.no_grad(), torch.cuda.device(self.device):
@@ -100,7 +100,7 @@ class Comparison:
         return made
 
     def _places(self, count: int) -> torch.Tensor:
-        """Elements that are looked at: both ends, and some between."""
+        """Returns the indices of the elements to compare: both ends, and some between."""
         step = max(1, count // NEAR) | 1
         place = torch.arange(0, count, step, device=self.device)
         ends = torch.arange(min(count, NEAR), device=self.device)
@@ -114,7 +114,7 @@ class Comparison:
     # --- dropout
 
     def _dropout(self, x: torch.Tensor, stream: Stream) -> bool:
-        """Whether `stream` is what it draws."""
+        """Whether dropout draws as `stream` says."""
         count = x.numel()
         out, mask = self._draw("dropout", lambda: torch.native_dropout(x, RATE, True), count)
         places = self._places(count)
@@ -130,7 +130,7 @@ class Comparison:
         return torch.linspace(-1, 1, count, dtype=torch.float32, device=self.device).to(dtype)
 
     def _widest(self, dtype: torch.dtype) -> int:
-        """Elements next to each other that a thread of dropout serves."""
+        """Returns how many adjacent elements one thread of dropout handles."""
         x = self._memory(17 * 256 * self.blocks + 64, dtype)
         for width in (8, 4, 2, 1):
             if self._dropout(x, Stream(256 * self.blocks, width)):
@@ -155,7 +155,7 @@ class Comparison:
             if not self._dropout(gaps, generator.of_dropout(gaps.numel(), item, 0)):
                 raise Differs(f"dropout of {dtype} with gaps")
 
-    # --- what fills a tensor
+    # --- functions that fill a tensor
 
     def _others_as(self, generator: Generator) -> None:
         for name, draw, expected in self._fillers():
@@ -167,7 +167,8 @@ class Comparison:
                     raise Differs(f"{name} of {count}")
 
     def _fillers(self) -> Iterator[tuple[str, Callable[[int], Any], Callable[[Any], Any]]]:
-        """Name, what fills so many elements, and what that makes of numbers in (0, 1]."""
+        """Yields a name, a function that fills that many elements, and a function that computes the expected
+        values from numbers in (0, 1]."""
         for dtype in (torch.float32, torch.bfloat16, torch.float16):
             rand = partial(torch.rand, dtype=dtype, device=self.device)
             yield f"rand {dtype}", rand, partial(_spread, 0, 1, dtype)

@@ -1,6 +1,8 @@
-"""Versions of a graph for sizes that keep coming, where sizes vary: built beside the program, which runs the general version until then.
+"""Compiles versions of a graph with symbolic sizes for sizes that many calls have.  A background thread does
+this; until then, the program runs the general version.
 
-The native plan counts (runtime/plan/regulars.h).  Whatever goes wrong here, the general version stays.
+The native plan counts the calls (runtime/plan/regulars.h).  If anything fails here, the general version stays
+in use.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from time import perf_counter  # the program may replace them in their module
+from time import perf_counter  # by name: the program may replace the functions of `time`
 from typing import Any
 
 import torch
@@ -28,7 +30,7 @@ Compile = Callable[[CapturedGraph, Options, Trail], Any]
 
 
 class Ended(Exception):
-    """Python is about to end."""
+    """Python is about to exit."""
 
 
 class _Trail(Trail):
@@ -42,7 +44,7 @@ class _Trail(Trail):
 
 @dataclass(frozen=True)
 class Steady:
-    """What a plan tells which values of `symbols` keep coming."""
+    """Called by a plan with values of `symbols` that many calls have; compiles a version for them."""
 
     captured: CapturedGraph
     symbols: tuple[Symbol, ...]
@@ -51,7 +53,8 @@ class Steady:
     compile: Compile
 
     def __call__(self, plan: Any, values: tuple[int, ...]) -> None:
-        # Without elements there is nothing to gain; a program that wants the same digits every time gets one version.
+        # Empty tensors gain nothing.  Deterministic mode requires the same digits every time, hence one
+        # version.
         if 0 not in values and not torch.are_deterministic_algorithms_enabled():
             background.add(partial(self._build, plan, values))
 
@@ -81,14 +84,15 @@ class Steady:
 
 
 def steady(captured: CapturedGraph, options: Options, name: str, compile: Compile) -> Steady | None:
-    """For the plan of a graph; None where no versions of it are to be made."""
-    is_part = captured.owned or captured.visible is not None  # of what computes gradients
+    """Returns the `Steady` for the plan of a graph; None if it gets no versions for fixed sizes."""
+    is_part = captured.owned or captured.visible is not None  # a forward or backward half
     if not config.background or is_part or options.replay or options.backend is not None:
         return None
     symbols = sizes_of(captured)
     if not symbols:
         return None
-    # The program's tensors are not kept alive: all that is asked of them later is their kind.
+    # Only dtype and inference mode of the examples are read later, so the program's tensors are not kept
+    # alive.
     kinds = tuple(_empty_like(e) if isinstance(e, torch.Tensor) else e for e in captured.examples)
     return Steady(replace(captured, examples=kinds), symbols, options, name, compile)
 

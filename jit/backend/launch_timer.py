@@ -1,7 +1,7 @@
-"""How long kernels take on a GPU: they run on tensors made for it, never on the program's.
+"""Measures the time of kernels on a GPU.  They run on tensors made for this, never on those of the program.
 
-Before every launch something large is written, so that nothing is found in the L2 cache and the GPU has work while the CPU
-prepares the launch: the events then measure the kernel alone.
+Before each launch a large tensor is written.  So the L2 cache has none of the kernel's data, and the GPU is
+busy while the CPU prepares the launch: the events then measure only the kernel.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from frameloom.runtime.build.triton_compiler import Cubin
 from frameloom.runtime.spec import BufferSpec, LaunchCall, PlanSpec
 
 ROUNDS = 15
-SECONDS = 2.0  # all rounds of a kernel together, about
+SECONDS = 2.0  # approximate limit for all rounds of a kernel together
 RANDOM = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def measure(pairs: Sequence[tuple[LaunchSource, Cubin]], device: str) -> list[float]:
-    """Seconds of each of `pairs`, which are ways to launch one kernel; infinite for one that cannot be launched."""
+    """Returns the seconds of each of `pairs`, the launch configurations of one kernel; infinite for one that
+    cannot be launched."""
     if torch.cuda.is_current_stream_capturing():
         raise RuntimeError("the stream is being recorded")
     place = torch.device(device)
@@ -66,7 +67,7 @@ def _once(plan: Any, inputs: Sequence[torch.Tensor], flushed: torch.Tensor) -> f
 
 
 def _plan(source: LaunchSource, cubin: Cubin, place: torch.device) -> Any:
-    """One launch, every buffer an input; None where the device refuses it."""
+    """Returns a plan of one launch, with all buffers as inputs; None if the device rejects it."""
     try:
         function = load(cubin, place.index)
     except (FrameloomError, RuntimeError):
@@ -90,11 +91,11 @@ def _dtype(buffer: Buffer) -> torch.dtype:
 
 
 def _tensor(buffer: Buffer, place: torch.device) -> torch.Tensor:
-    """Numbers around 0 where they are floating point, else zeros."""
+    """Returns a tensor for the buffer: random numbers around 0 if the dtype is floating point, else zeros."""
     room = 1 + sum((e - 1) * s for e, s in zip(buffer.shape, buffer.strides, strict=True))
     dtype = _dtype(buffer)
     memory = torch.zeros(max(0, room) * dtype.itemsize, dtype=torch.uint8, device=place).view(dtype)
     if dtype in RANDOM:
-        # A generator of its own: the program's random numbers stay what they are.
+        # A separate generator, so that the program's random numbers do not change.
         memory.normal_(generator=torch.Generator(place).manual_seed(0))
     return memory.as_strided(buffer.shape, buffer.strides)

@@ -1,8 +1,10 @@
-"""How far apart tensors are that should be equal but for rounding.
+"""Compares tensors that should be equal except for rounding.
 
-Ints and bools are near if they are equal, floats if they are a few units in the last place apart, of numbers as large as they are plus what the
-tensor's are on average; infinities and NaN are in the same places.  Below the smallest normal number, any two are near: whether a kernel of
-PyTorch keeps those or makes them 0 depends on its formula (`sigmoid(-95)` is 0 on a CPU); not where such numbers are in use, as in float16.
+Ints and bools are near if they are equal.  Floats are near if they differ by a few units in the last place of
+a number as large as the wanted one plus the average of the tensor; infinities and NaN must be in the same
+places.  Any two numbers below the smallest normal number are near: whether a kernel of PyTorch keeps them or
+makes them 0 depends on its formula (`sigmoid(-95)` is 0 on a CPU).  This does not hold for dtypes where such
+numbers are in use, as in float16.
 """
 
 from __future__ import annotations
@@ -12,20 +14,20 @@ from typing import Any
 import torch
 
 Tensor = torch.Tensor
-UNITS = 64  # in the last place
+UNITS = 64  # units in the last place
 UNITS_OF_HALVES = 4
-NOTHING = 1e-30  # the smallest normal number of float16, and of narrower ones, is more
+NOTHING = 1e-30  # the smallest normal number of float16 and of narrower dtypes is larger
 
 
 def other_kind(got: Any, want: Any) -> str | None:
-    """What differs beside the values of tensors; None where only these may."""
+    """Returns what differs apart from the values of tensors; None if nothing does."""
     if not isinstance(got, Tensor) or not isinstance(want, Tensor):
         return (
             None if type(got) is type(want) else f"{type(got).__name__} for {type(want).__name__}"
         )
     if got.dtype is not want.dtype or got.shape != want.shape:
         return f"{_kind(got)} for {_kind(want)}"
-    # Of dimensions of one element the stride is anything.
+    # The stride of a dimension of size 1 does not matter.
     pairs = zip(got.shape, got.stride(), want.stride(), strict=True)
     if 0 not in got.shape and any(n != 1 and a != b for n, a, b in pairs):
         return f"strides {got.stride()} for {want.stride()}"
@@ -37,7 +39,8 @@ def _kind(t: Tensor) -> str:
 
 
 def distance(got: Tensor, want: Tensor) -> Tensor:
-    """Element by element; infinite where one is not a number or not finite, and the other not the same."""
+    """Returns the differences of elements; infinite if one is NaN or infinite and the other is not the
+    same."""
     got, want = _numbers(got), _numbers(want)
     same = (got == want) | (got.isnan() & want.isnan())
     apart = (got.double() - want.double()).abs()
@@ -46,7 +49,7 @@ def distance(got: Tensor, want: Tensor) -> Tensor:
 
 
 def near(got: Tensor, want: Tensor) -> Tensor:
-    """Element by element."""
+    """Returns for each element whether it is near."""
     apart = distance(got, want)
     if not (want.dtype.is_floating_point or want.dtype.is_complex):
         return apart == 0
@@ -61,5 +64,5 @@ def near(got: Tensor, want: Tensor) -> Tensor:
 def _numbers(t: Tensor) -> Tensor:
     if t.is_complex():
         return torch.view_as_real(t.resolve_conj().resolve_neg())
-    small = t.dtype.is_floating_point and t.dtype.itemsize == 1  # that have no arithmetic
+    small = t.dtype.is_floating_point and t.dtype.itemsize == 1  # dtypes without arithmetic
     return t.float() if small else t.resolve_neg()

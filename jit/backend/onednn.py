@@ -1,7 +1,8 @@
-"""What oneDNN does better here than what PyTorch calls: which of its ops are there, and whether they are faster.
+"""Decides which ops of oneDNN replace those that PyTorch calls: whether they exist, and whether they are
+faster.
 
-Products: PyTorch multiplies F32 matrices by MKL, which uses its fastest code on Intel's processors only.  Which of the
-two is faster is found out once per machine, by a product of a few milliseconds, and kept on disk.
+Products: PyTorch multiplies F32 matrices with MKL, which uses its fastest code only on Intel's processors.  A
+test of a few milliseconds finds the faster of the two once per machine; the result is kept on disk.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import functools
 import platform
 from collections.abc import Callable
-from time import perf_counter  # the program may replace them in their module
+from time import perf_counter  # by name: the program may replace the functions of `time`
 from typing import Any
 
 import torch
@@ -21,11 +22,11 @@ from frameloom.runtime.build.cache import digest, shared_cache
 OPS = ("mkldnn::_linear_pointwise", "mkldnn::_convolution_pointwise")
 SIZE = 256  # of the matrices
 ROUNDS = 10
-GAIN = 1.15  # for less, the library stays that eager calls
+GAIN = 1.15  # oneDNN must be faster by this factor to be used
 
 
 def onednn() -> OneDnn:
-    """What is used of it in a compile that begins now."""
+    """Returns which of its ops a compile that starts now uses."""
     if not torch._C._get_mkldnn_enabled() or not _is_there():
         return OneDnn()
     return OneDnn(products=_multiplies_faster(), convolutions=True)

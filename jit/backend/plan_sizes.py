@@ -1,4 +1,4 @@
-"""Sizes of the loop IR as the plan computes them: polynomials become lists of additions and multiplications."""
+"""Translates sizes of the loop IR for the plan: polynomials become lists of additions and multiplications."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from frameloom.runtime.spec import SizeCall, SizeRef
 
 
 class PlanSizes:
-    """Collects `calls` (PlanSpec.sizes).  `leaf` says where a call has the value of a symbol."""
+    """Collects `calls` (PlanSpec.sizes).  `leaf` returns where a call finds the value of a symbol."""
 
     def __init__(self, leaf: Callable[[Symbol], SizeCall]) -> None:
         self.calls: list[SizeCall] = []
@@ -19,14 +19,14 @@ class PlanSizes:
         self._known: dict[Any, int] = {}
 
     def ref(self, n: Int) -> SizeRef | int:
-        """What stands for the number in a plan."""
+        """Returns the number, or the SizeRef that replaces it in a plan."""
         return SizeRef(self.index(n)) if isinstance(n, Size) else n
 
     def refs(self, numbers: Any) -> tuple[SizeRef | int, ...]:
         return tuple(map(self.ref, numbers))
 
     def index(self, n: Int) -> int:
-        """Its place in the list."""
+        """Returns the index of the number in `calls`."""
         if not isinstance(n, Size):
             return self._call("const", int(n))
         found = self._known.get(n)
@@ -40,13 +40,13 @@ class PlanSizes:
         return found
 
     def symbol(self, symbol: Symbol) -> int:
-        """The place of a symbol's value."""
+        """Returns the index of a symbol's value."""
         call = self._leaf(symbol)
         return self._call(call.op, *call.operands)
 
     def require(self, n: Size) -> None:
-        """A call is refused where it is negative."""
-        # Not `n + 1`: symbols that are taken for equal to others would give way to these.
+        """Makes the plan refuse calls in which `n` is negative."""
+        # Not `n + 1`: that would replace symbols that are assumed equal to others.
         more = self._call("add", self.index(n), self.index(1))
         self._call("floordiv", self.index(1), self._call("max", more, self.index(0)))
 
@@ -63,7 +63,7 @@ class PlanSizes:
         if isinstance(atom, Apply):
             a, b = map(self.index, atom.args)
             if atom.op in ("floordiv", "mod") and unbacked_in(atom.args[1]):
-                # What comes out of a division by 0 is not used.
+                # The result of a division by 0 is not used.
                 b = self._call("max", b, self.index(1))
             return self._call(atom.op, a, b)
         assert isinstance(atom, Symbol)

@@ -1,7 +1,8 @@
-"""A call in the reference interpreter of the loop IR, beside the same call of a plan.
+"""Runs a call of a plan a second time, in the reference interpreter of the loop IR.
 
-The interpreter gets copies of the inputs, made before the plan writes to them, in which what shares memory does so again, and draws the
-numbers that the plan has drawn.  The program is the one that was lowered: rewrites, fusion, schedules and generated code are what is checked.
+The interpreter gets copies of the inputs, made before the plan writes to them; copies share memory where
+inputs do.  It draws the same random numbers as the plan.  It runs the program as it was lowered, so the
+comparison checks rewrites, fusion, schedules and generated code.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from frameloom.ir.symbolic.static_steps import Unknown
 Tensor = torch.Tensor
 CPU = torch.device("cpu")
 MOST_BYTES = 2 << 30  # of inputs
-MOST_ELEMENTS = 1 << 26  # of all values that a kernel computes on the way
-MOST_WORK = 1 << 29  # of all kernels
+MOST_ELEMENTS = 1 << 26  # of all values, with intermediate ones, that a kernel computes
+MOST_WORK = 1 << 29  # the same for all kernels together
 
 
 class NotInterpreted(Exception):
-    """The interpreter cannot run the call; says why."""
+    """The interpreter cannot run the call; the message says why."""
 
 
 def why_not(program: Program) -> str | None:
-    """Why the interpreter cannot run it, or None."""
+    """Returns why the interpreter cannot run the program, or None if it can."""
     work = 0
     for step in in_full(program).steps:
         if isinstance(step, Extern):
@@ -60,7 +61,8 @@ def _elements(kernel: Kernel) -> int:
 
 
 class Call:
-    """One call of a program: what it was given, and what it drew from.  Made before the plan runs."""
+    """One call of a program: its inputs and the states of its random generators.  Made before the plan
+    runs."""
 
     def __init__(self, program: Program, inputs: Sequence[Any]) -> None:
         self._program = program
@@ -71,12 +73,12 @@ class Call:
 
     @property
     def rounds(self) -> bool:
-        """Whether it computes with floats."""
+        """Whether the program computes floats, which are rounded."""
         written = (b.dtype for s in self._program.steps for b in writes_of(s))
         return any(dtype is not None and dtype.is_float for dtype in written)
 
     def run(self, noise: Noise | None = None) -> tuple[Sequence[Any], Sequence[Any]]:
-        """The outputs, and the inputs behind the call."""
+        """Returns the outputs, and the inputs after the call."""
         given = self._given
         if self._writes or noise is not None:
             given = copies(given, noise)
@@ -111,18 +113,19 @@ class Call:
 
 
 class Noise:
-    """What rounding may do: everything computed is off by some units in the last place, and what nobody writes is something else."""
+    """Models rounding: each computed value is off by some units in the last place, and unwritten memory has
+    other contents."""
 
     def __init__(self, trial: int) -> None:
         self.fill = Unwritten(0.0, 0) if trial % 2 else UNWRITTEN
-        self._sign = trial % 2 - 0.5  # of NaN
+        self._sign = trial % 2 - 0.5  # the sign of NaNs
         self._random = torch.Generator().manual_seed(trial)
 
     def off(self, exact: Tensor) -> Tensor:
         if not exact.dtype.is_floating_point or exact.dtype.itemsize < 2:
             return exact
         units = torch.rand(exact.shape, generator=self._random, dtype=torch.float64) * 2 - 1
-        if exact.dtype.itemsize > 2:  # which sums and functions do not round to the nearest
+        if exact.dtype.itemsize > 2:  # sums and functions in these are not rounded to the nearest
             units *= 8
         eps = torch.finfo(exact.dtype).eps
         return (exact * (1 + units.to(exact.device) * eps)).to(exact.dtype)
@@ -132,7 +135,7 @@ class Noise:
             if buffer not in memory:
                 continue
             exact = memory[buffer]
-            if buffer.kind is Kind.EXTERN:  # which may be a constant, or memory of an input
+            if buffer.kind is Kind.EXTERN:  # may be a constant, or share memory with an input
                 empty = torch.empty_strided(
                     exact.shape, exact.stride(), dtype=exact.dtype, device=exact.device
                 )
@@ -141,7 +144,8 @@ class Noise:
                 exact.copy_(self._computed(exact))
 
     def _computed(self, exact: Tensor) -> Tensor:
-        """Which sign a NaN has that is computed, processors and vectors choose: it shows in the bits."""
+        """Adds noise, and sets the sign of NaNs.  The sign of a computed NaN depends on the processor and on
+        vectorization, and the program can see it in the bits."""
         made = self.off(exact)
         if not exact.dtype.is_floating_point or exact.dtype.itemsize < 2:
             return made
@@ -154,7 +158,7 @@ class Noise:
 
 
 def copies(inputs: Sequence[Any], noise: Noise | None = None) -> list[Any]:
-    """Of the tensors, with the same memory for those that share it."""
+    """Copies the tensors; copies share memory where the tensors do."""
     memory: dict[tuple[Any, int], torch.UntypedStorage] = {}
     found: list[Any] = []
     total = 0
@@ -186,7 +190,7 @@ def copies(inputs: Sequence[Any], noise: Noise | None = None) -> list[Any]:
 
 
 def _generators(program: Program, inputs: Sequence[Any]) -> list[Any]:
-    """That it draws from."""
+    """Returns the generators from which a call of the program draws."""
     found: dict[int, Any] = {}
     for step in program.steps:
         if not isinstance(step, Extern):
@@ -203,7 +207,7 @@ def _generators(program: Program, inputs: Sequence[Any]) -> list[Any]:
 
 
 def draws(step: Extern) -> bool:
-    """Of library calls."""
+    """Whether a library call draws random numbers."""
     return torch.Tag.nondeterministic_seeded in interp.overload(step.target).tags
 
 
@@ -216,8 +220,8 @@ def _default(device: str) -> torch.Generator:
 
 @contextmanager
 def as_a_plan() -> Iterator[None]:
-    """The modes in which plans run.  Nothing is warned of twice, and what is made to compare with lies where it is said to, whatever
-    default device the program has set."""
+    """Sets the modes in which plans run.  Warnings are not repeated, and tensors of the comparison are on the
+    device that is given, regardless of the default device that the program has set."""
     cpu = nullcontext() if torch.get_default_device() == CPU else CPU
     with torch.no_grad(), torch._C._DisableAutocast(), warnings_here("ignore"), cpu:
         yield

@@ -1,4 +1,5 @@
-"""Which programs a CUDA graph may stand for: all their work is launched on one GPU, whatever the data, and nobody waits for it."""
+"""Decides which programs a CUDA graph may replace: they launch all their work on one GPU, the launches do not
+depend on data, and no step waits for the GPU."""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ from frameloom.ir.program import (
     is_cuda,
 )
 
-FEW = 8  # steps whose launches cost no more than a replay and its copies
+FEW = 8  # with fewer steps, launches cost no more than a replay and its copies
 
-# Library calls that neither wait for the GPU, nor look at data on the CPU, nor draw random numbers (but for dropout,
-# which has to be off).
+# Library calls that neither wait for the GPU, nor read data on the CPU, nor draw random numbers (except for
+# dropout, which has to be off).
 REPLAYABLE = frozenset([
     "mm", "bmm", "addmm", "baddbmm", "_int_mm", "_scaled_mm", "convolution",
     "cudnn_batch_norm", "native_batch_norm", "native_layer_norm", "native_group_norm",
@@ -36,7 +37,7 @@ REPLAYABLE = frozenset([
 
 
 def reason_against(program: Program) -> str | None:
-    """Why calls of this program cannot be replayed; None if they can."""
+    """Returns why calls of this program cannot be replayed; None if they can."""
     if len(program.steps) < FEW:
         return f"{len(program.steps)} steps are launched as quickly one by one"
     devices = {b.device for b in _buffers(program)}
@@ -61,7 +62,7 @@ def reason_against(program: Program) -> str | None:
 
 
 def device_of(program: Program) -> str:
-    """The device of a program that works on one."""
+    """Returns the device of a program that uses only one."""
     return next(b.device for b in _buffers(program))
 
 

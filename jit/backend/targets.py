@@ -1,6 +1,7 @@
-"""Which code generator and which compiler a kernel goes to, by its device: C++ for the CPU, Triton for CUDA.
+"""Chooses the code generator and the compiler of a kernel by its device: C++ for the CPU, Triton for CUDA.
 
-Nothing of Triton's side is imported before a program has a kernel on a GPU, nor the C++ generator before one on the CPU.
+The modules for Triton are imported when a program first has a kernel on a GPU, and the C++ generator when one
+first has a kernel on the CPU.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from frameloom.capture.recording.captured_graph import CapturedGraph
 from frameloom.errors import BuildError
 from frameloom.ir.program import Buffer, Check, Kernel, KernelList, Program, is_cuda
 
-OPS_OF_A_KERNEL = 8  # about
+OPS_OF_A_KERNEL = 8  # a rough average
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +30,21 @@ class Texts:
     begun: Mapping[str, Any] = field(default_factory=dict)  # by device: a Building
 
     def go_on(self) -> int:
-        """Keeps what compiles these busy; how many of them it still has to do."""
+        """Gives work to idle compiler processes; returns how many sources are not compiled yet."""
         return sum(building.go_on() for building in self.begun.values())
 
     def close(self) -> None:
-        """Nobody will build them."""
+        """Stops compiling the sources: they are not needed."""
         for building in self.begun.values():
             building.close()
 
     def entries(self) -> Iterator[Any]:
-        """What each kernel became: `name` and `code`."""
+        """Yields an entry per kernel, with `name` and `code`."""
         for source in [*self.files, *(s for _, sources in self.launches for s in sources)]:
             yield from source.entries
 
     def readable(self) -> Iterator[tuple[str, str]]:
-        """File name and text, for dumps."""
+        """Yields file names and texts for dumps."""
         if self.files:
             yield "output_code.cpp", "\n\n".join(s.text for s in self.files)
         triton = [s for _, sources in self.launches for s in sources]
@@ -53,7 +54,8 @@ class Texts:
 
 
 def announce(captured: CapturedGraph) -> None:
-    """A graph on a GPU is to be compiled: where it never was before, more processes for its kernels start beside the stages that come first."""
+    """Starts more Triton processes if this graph is on a GPU and was never compiled before; they start while
+    the earlier stages run."""
     expected = captured.n_ops // OPS_OF_A_KERNEL
     if expected < 2 or not any(
         isinstance(e, torch.Tensor) and e.is_cuda for e in captured.examples
@@ -66,14 +68,14 @@ def announce(captured: CapturedGraph) -> None:
 
     nodes = captured.graph.nodes
     work = "\n".join(f"{n.target}{n.args}{geometry(n.meta.get('val'))}" for n in nodes)
-    with contextlib.suppress(BuildError, OSError):  # which the build says
+    with contextlib.suppress(BuildError, OSError):  # the build reports these errors
         if first_time(work):
             prewarm(expected)
 
 
 def launches(program: Program) -> Program:
-    """Kernels on a GPU as they will be launched: split where one launch cannot do what one kernel does, together where one
-    can do what many do."""
+    """Splits kernels on a GPU that one launch cannot compute, and joins kernels that one launch can compute
+    together."""
     if not any(isinstance(s, Kernel) and is_cuda(s.device) for s in program.steps):
         return program
     from frameloom.codegen.schedule.horizontal import lists
@@ -89,8 +91,9 @@ def generate_all(
     ahead: bool = False,
     between: Callable[..., object] | None = None,
 ) -> Texts:
-    """The sources of all kernels; with `tune`, the fastest of several for a GPU (autotune.py).  `ahead`: compiling those for a
-    GPU begins as soon as each is written.  `between` is called after each of them otherwise."""
+    """Returns the sources of all kernels; with `tune`, the fastest of several for a GPU (autotune.py).
+    `ahead`: each kernel for a GPU starts to compile as soon as its source is generated.  Otherwise `between`
+    is called after each."""
     by_device: dict[str, list[Kernel | KernelList]] = {}
     for step in program.steps:
         if isinstance(step, Kernel | KernelList):
@@ -164,7 +167,7 @@ def _lists(steps: Sequence[Kernel | KernelList], chip: Any) -> Sequence[Any]:
 
 
 def build_all(texts: Texts) -> Built:
-    """Compiled, from the cache where they were before."""
+    """Compiles the sources, or takes the results from the cache."""
     libraries: Sequence[Any] = ()
     cubins = []
     if texts.files:

@@ -1,9 +1,9 @@
-"""Files on disk by content: key -> one regular file, in a directory that only its owner can write.
+"""The cache on disk: one regular file per key, in a directory that only its owner can write.
 
-Keys are hex digests of everything that decides the content (the caller's job).  Writes go to a temporary name and are
-renamed, so that a reader sees a whole file or none.  A file that does not end in its own checksum does not count: it is
-removed and built again.  Nothing here is ever unpickled.  Where the directory cannot be used, a private temporary
-directory stands in for it until the process ends, with one notice.
+Keys are hex digests of all that decides the content; callers compute them.  A file is written under a
+temporary name and renamed, so that a reader sees a whole file or none.  A file that does not end in its own
+checksum is removed and built again.  Nothing here is ever unpickled.  If the directory cannot be used, a
+private temporary directory replaces it until the process ends, with one notice.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from frameloom.config import config
 from frameloom.debug import log
 
 _log = logging.getLogger("frameloom.cache")
-_TRAILER = 8 + 32  # magic and SHA-256 of all that stands before
+_TRAILER = 8 + 32  # magic and SHA-256 of all bytes before
 _MAGIC = b"frmloom1"
 
 
 def digest(*parts: str | bytes) -> str:
-    """Hex digest of the parts; their boundaries count."""
+    """Returns a hex digest of the parts; it depends on their boundaries."""
     h = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -39,10 +39,11 @@ def digest(*parts: str | bytes) -> str:
 
 
 class DiskCache:
-    """`path(key, suffix)` finds an entry, `put(key, suffix, data)` makes one; both give a path to read or None."""
+    """`path(key, suffix)` finds an entry and returns its path or None; `put(key, suffix, data)` makes one and
+    returns its path."""
 
     def __init__(self, directory: Path | None, limit: int) -> None:
-        """`directory`: None for a temporary one, until the process ends."""
+        """`directory`: None for a temporary one, which is removed when the process ends."""
         self.limit = limit
         usable = directory and _usable(directory)
         self.persistent = usable is not None
@@ -65,7 +66,7 @@ class DiskCache:
         )  # fmt: skip
 
     def path(self, key: str, suffix: str) -> Path | None:
-        """The entry's file, if it is there and whole."""
+        """Returns the file of an entry if it exists and is whole."""
         path = self._place(key, suffix)
         if path in self._checked and path.exists():
             return path
@@ -79,12 +80,13 @@ class DiskCache:
                 path.unlink()
             return None
         with contextlib.suppress(OSError):
-            os.utime(path)  # least recently used goes first
+            os.utime(path)  # `trim` removes the least recently used files
         self._checked.add(path)
         return path
 
     def put(self, key: str, suffix: str, data: bytes) -> Path:
-        """Writes the entry; the last resort is a temporary directory, so that only a full /tmp raises OSError."""
+        """Writes the entry, if necessary to a temporary directory, so that only a full /tmp raises
+        OSError."""
         try:
             path = self._write(key, suffix, data)
         except OSError:
@@ -104,7 +106,7 @@ class DiskCache:
         return path
 
     def get(self, key: str, suffix: str) -> bytes | None:
-        """The bytes given to `put`."""
+        """Returns the bytes given to `put`."""
         path = self.path(key, suffix)
         try:
             return path.read_bytes()[:-_TRAILER] if path else None
@@ -148,7 +150,7 @@ class DiskCache:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
         try:
             with os.fdopen(handle, "wb") as out:
-                # A shared library may carry bytes behind its end; loaders read by its headers.
+                # A shared library may have bytes after its end, because loaders follow its headers.
                 out.write(data)
                 out.write(_MAGIC + hashlib.sha256(data).digest())
             os.chmod(temporary, 0o700)
@@ -160,7 +162,7 @@ class DiskCache:
 
 
 def _remove(directory: Path, owner: int) -> None:
-    """A forked child leaves it to the process that made it."""
+    """Removes the directory, but not in a forked child of the process that made it."""
     if os.getpid() == owner:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -171,14 +173,14 @@ def _whole(data: bytes) -> bool:
 
 
 def _usable(directory: Path) -> Path | None:
-    """The directory, made if missing, if it is ours alone; code is loaded from it, so nobody else may write there."""
+    """Returns the directory, which is made if missing, if only we can write to it: code is loaded from it."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         info = directory.lstat()
         if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
             return None
         if info.st_mode & 0o022:
-            return None  # others may have put files there
+            return None  # other users may have put files there
         directory.chmod(0o700)
         with tempfile.TemporaryFile(dir=directory):
             return directory
@@ -190,7 +192,7 @@ _shared: DiskCache | None = None
 
 
 def shared_cache() -> DiskCache:
-    """The process's cache in `config.cache_dir`; a temporary one with FRAMELOOM_CACHE=0."""
+    """Returns the process's cache in `config.cache_dir`; a temporary one with FRAMELOOM_CACHE=0."""
     global _shared
     if _shared is None:
         if config.cache:

@@ -1,9 +1,10 @@
-"""Compiles generated C++ to shared libraries: in parallel subprocesses, each content once (runtime/build/cache.py).
+"""Compiles generated C++ to shared libraries: in parallel subprocesses, each content once (cache.py).
 
     Builder().build([source, ...]) -> [path of a shared library, ...]
     Builder().load([source, ...]) -> [loaded library, ...]
 
-A source has `text` and `flags`.  A compiler that takes too long is ended, with the processes that it has started.
+A source has `text` and `flags`.  A compiler that takes too long is killed, with the processes that it has
+started.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from time import perf_counter  # the program may replace them in their module
+from time import perf_counter  # by name: the program may replace the functions of `time`
 from typing import TYPE_CHECKING, Protocol
 
 from frameloom.config import config
@@ -34,14 +35,15 @@ from frameloom.runtime.build.cache import DiskCache, digest, shared_cache
 if TYPE_CHECKING:
     from frameloom.runtime._runtime import Library
 
-# -ffast-math must never come here: linked with it, a library switches denormals off for the whole process.
-# Vectors are explicit in what is compiled, and looking for more of them (SLP) takes GCC minutes for kernels with many strided loads.
+# Never use -ffast-math: a library linked with it switches denormals off for the whole process.
+# The generated code has explicit vectors; to look for more of them (SLP) takes GCC minutes for kernels with
+# many strided loads.
 FLAGS = (
     "-O2", "-std=c++17", "-fPIC", "-shared", "-fopenmp", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
     "-fno-strict-aliasing", "-fwrapv", "-fno-exceptions", "-fno-rtti", "-fno-tree-slp-vectorize", "-w",
 )  # fmt: skip
-# What a kernel may call comes from these and from what every process has.  To look into the C++ library and the start files, too, takes the
-# linker a fifth of the time of a compile.
+# Kernels only call functions from these libraries, and functions that every process has.  To search the C++
+# library and the start files, too, takes the linker a fifth of the time of a compile.
 GCC_FLAGS = ("-nostartfiles", "-nodefaultlibs")
 GCC_LIBRARIES = ("-x", "none", "-lm", "-lgomp", "-lgcc")
 _LAST_COMPILER = digest("the compiler of the last build")
@@ -58,12 +60,12 @@ class Builder:
     """A compiler and a cache."""
 
     def __init__(self, cache: DiskCache | None = None, compiler: str | None = None) -> None:
-        """`compiler`: as CXX names one."""
+        """`compiler`: a compiler as in CXX."""
         self.cache = cache or shared_cache()
         self._compiler, self._flags = split_flags(compiler or config.cxx)
 
     def build(self, sources: Sequence[Source]) -> list[Path]:
-        """A library per source; raises BuildError with the compiler's words."""
+        """Returns a library per source; raises BuildError with the compiler's message."""
         keys = [self._key(s) for s in sources]
         paths = [self.cache.path(k, ".so") for k in keys]
         for k, path in zip(keys, paths, strict=True):
@@ -79,8 +81,9 @@ class Builder:
         return [p for p in paths if p is not None]
 
     def load(self, sources: Sequence[Source]) -> list[Library]:
-        """The libraries of `build`, loaded; BuildError with the loader's words.  One that does not load leaves the cache and is built once more:
-        what was put there may have been broken already."""
+        """Returns the libraries of `build`, loaded; raises BuildError with the loader's message.  A library
+        that does not load is removed from the cache and built once more: it may have been broken when it was
+        written there."""
         try:
             return [load_library(str(path)) for path in self.build(sources)]
         except OSError as error:
@@ -104,12 +107,13 @@ class Builder:
                 self.cache.remove(key, ".so")
 
     def _key(self, source: Source) -> str:
-        # Comments say where in a program the code comes from, which does not matter.
+        # Without comments: they name lines of the program, which do not matter.
         code = re.sub(r"[ ]*//[^\n]*", "", source.text)
         return digest(code, *FLAGS, *self._flags, "", *source.flags, "", *self._identity())
 
     def _identity(self) -> tuple[str, str]:
-        """The compiler that made what is in the cache: ours, or the last one seen where none is installed any more."""
+        """Returns the compiler for cache keys: ours, or the last one that was used if none is installed any
+        more."""
         try:
             return self.compiler()
         except BuildError:
@@ -125,7 +129,7 @@ class Builder:
             self.cache.put(_LAST_COMPILER, ".json", identity)
 
     def compiler(self) -> tuple[str, str]:
-        """(path, version); no process is started for a compiler that was seen before."""
+        """Returns (path, version); does not start a process if the compiler is known already."""
         path = find_compiler(self._compiler)
         info = os.stat(path)
         key = digest(path, str(info.st_size), str(info.st_mtime_ns))
@@ -146,7 +150,8 @@ class Builder:
                 out = Path(folder) / "kernels.so"
                 flags = (*FLAGS, *self._flags, *ours, *source.flags)
                 command = [path, *flags, "-x", "c++", "-", *libraries]
-                # Text over a pipe and temporaries in memory: a compile touches the disk once, for the result.
+                # Text over a pipe and temporaries in memory: a compile writes to the disk once, for the
+                # result.
                 status, output = run_limited([*command, "-o", str(out)], source.text.encode())
                 if status != 0:
                     raise KernelError(_failure(command, output.decode(errors="replace")))
@@ -162,8 +167,9 @@ def _is_gcc(version: str) -> bool:
 
 
 def run_limited(command: Sequence[str], given: bytes) -> tuple[int, bytes]:
-    """Exit status and what was printed; KernelError where it takes longer than `config.compile_seconds`.  The processes that it starts (g++
-    starts the compiler proper and an assembler) end with it, whatever happens here."""
+    """Runs a command; returns its exit status and output.  Raises KernelError if it takes longer than
+    `config.compile_seconds`.  The processes that it starts (g++ starts the compiler proper and an assembler)
+    end with it in any case."""
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         start_new_session=True,
@@ -180,7 +186,7 @@ def run_limited(command: Sequence[str], given: bytes) -> tuple[int, bytes]:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process that was started in a session of its own, and what it has started."""
+    """Kills a process that was started in a session of its own, and the processes that it has started."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -194,19 +200,20 @@ def _failure(command: Sequence[str], output: str) -> str:
 
 
 def split_flags(command: str | None) -> tuple[str | None, tuple[str, ...]]:
-    """The compiler that CXX names, and flags behind it ("g++ -O0 -g"), as other tools read it: they come behind our own."""
+    """Returns the compiler and the flags in CXX ("g++ -O0 -g"), as other tools read it.  The flags follow our
+    own."""
     if command is None or shutil.which(command):  # a path may have spaces
         return command, ()
     try:
         compiler, *flags = shlex.split(command) or [command]
-    except ValueError:  # a quotation that does not end: no such compiler, either
+    except ValueError:  # a quotation that does not end: there is no such compiler
         return command, ()
     return compiler, tuple(flags)
 
 
 @functools.cache
 def find_compiler(wanted: str | None = None) -> str:
-    """Absolute path of the compiler, or BuildError saying what to do."""
+    """Returns the absolute path of the compiler, or raises BuildError that says what to do."""
     for name in [wanted] if wanted else ["g++", "c++", "clang++"]:
         path = shutil.which(name)
         if path:
@@ -243,5 +250,5 @@ def _shared_builder() -> Builder:
 
 
 def load(sources: Sequence[Source]) -> list[Library]:
-    """A loaded library per source, by the process's compiler and cache."""
+    """Returns a loaded library per source, with the process's compiler and cache."""
     return _shared_builder().load(sources)

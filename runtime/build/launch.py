@@ -1,4 +1,4 @@
-"""Cubins become functions on a device: loaded once per content and device, for the life of the process."""
+"""Loads cubins as functions on a device: once per content and device, until the process ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _loaded: dict[tuple[Cubin, int], int] = {}
 
 
 def load(cubin: Cubin, device: int) -> int:
-    """The handle that a LaunchCall wants."""
+    """Returns the handle for a LaunchCall."""
     handle = _loaded.get((cubin, device))
     if handle is None:
         handle = _runtime.load_cubin(

@@ -1,11 +1,12 @@
 """Compiles Triton sources to cubins: in worker processes (triton_pool.py), each content once (cache.py).
 
     cubins = build(sources, 90)            # for pointers and sizes that are multiples of 16
-    building = Building(90)                # the same while sources are written: add(source), ..., result(sources)
-    unaligned(source, 90)                  # the same kernel for any of them; wanted rarely, so compiled when wanted
+    building = Building(90)                # while sources are written: add(source), ..., result(sources)
+    unaligned(source, 90)                  # the same kernel for any pointers and sizes; rarely needed
 
-A source has `text`, `symbol`, `signature`, `warps`, `stages` and `debug`.  The signature has the type of each parameter; "i32?" is a size that
-is a multiple of 16 where the pointers are, "i32!" one that always is.  Nothing is loaded here.
+A source has `text`, `symbol`, `signature`, `warps`, `stages` and `debug`.  The signature has the type of each
+parameter; "i32?" is a size that is a multiple of 16 if the pointers are, "i32!" one that always is.  Nothing
+is loaded here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import perf_counter  # the program may replace them in their module
+from time import perf_counter  # by name: the program may replace the functions of `time`
 from typing import Any, Protocol
 
 from frameloom.debug import log
@@ -40,8 +41,8 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cubin:
-    """Machine code of one kernel.  `shared` bytes of memory a block; `extra` pointers that follow those of the source and
-    are null (scratch memory that no kernel of ours needs)."""
+    """Machine code of one kernel.  It needs `shared` bytes of shared memory per block.  `extra` null pointers
+    follow the parameters of the source (for scratch memory, which our kernels do not need)."""
 
     data: bytes
     symbol: str
@@ -51,8 +52,8 @@ class Cubin:
 
 
 def prewarm(kernels: int = 0) -> None:
-    """A compile is near, of about so many kernels if that is known: where this process uses CUDA, Triton is imported meanwhile, in other
-    processes."""
+    """Starts worker processes that import Triton, if this process uses CUDA: a compile will follow soon.
+    `kernels`: about how many there will be, if known."""
     import torch
 
     if torch.cuda.is_initialized():
@@ -61,7 +62,8 @@ def prewarm(kernels: int = 0) -> None:
 
 
 def first_time(work: str, cache: DiskCache | None = None) -> bool:
-    """Whether kernels that are not in the cache may be needed for `work`, a text that says what is compiled: True once for each."""
+    """Whether `work`, a text that describes what is compiled, may need kernels that are not in the cache:
+    True once for each text."""
     cache, key = cache or shared_cache(), digest("work", work, _identity())
     if cache.get(key, ".seen") is not None:
         return False
@@ -72,14 +74,14 @@ def first_time(work: str, cache: DiskCache | None = None) -> bool:
 def build(
     sources: Sequence[Source], arch: int, aligned: bool = True, cache: DiskCache | None = None
 ) -> list[Cubin]:
-    """A cubin per source; KernelError with Triton's words."""
+    """Returns a cubin per source; raises KernelError with Triton's message."""
     return [c for c in _build(sources, arch, aligned, cache, False) if c is not None]
 
 
 def try_build(
     sources: Sequence[Source], arch: int, cache: DiskCache | None = None
 ) -> list[Cubin | None]:
-    """The same, with None for what Triton refuses."""
+    """Returns a cubin per source, or None for a source that Triton rejects."""
     return _build(sources, arch, True, cache, True)
 
 
@@ -104,7 +106,7 @@ def _build(
 
 
 class Building:
-    """Sources that are compiled while more of them are written."""
+    """Compiles sources while more of them are generated."""
 
     def __init__(self, arch: int, cache: DiskCache | None = None) -> None:
         self.arch = arch
@@ -115,7 +117,7 @@ class Building:
         self._round: Round | None = None
 
     def add(self, source: Source) -> None:
-        """Its compile begins, if it never was compiled before."""
+        """Starts to compile a source if it is not in the cache."""
         request = _request(source, self.arch, True)
         key = self._keys[source] = _key(request)
         if key in self._found:
@@ -128,7 +130,8 @@ class Building:
             self._round.add(request)
 
     def result(self, sources: Sequence[Source]) -> list[Cubin]:
-        """A cubin per source; those that were not added are, now.  KernelError with Triton's words."""
+        """Returns a cubin per source; adds those that were not added before.  Raises KernelError with
+        Triton's message."""
         for source in sources:
             if source not in self._keys:
                 self.add(source)
@@ -142,21 +145,21 @@ class Building:
         return [_unpacked(self._found[self._keys[s]]) for s in sources]
 
     def go_on(self) -> int:
-        """Keeps the processes busy; how many sources they still have to do."""
+        """Gives work to idle processes; returns how many sources are not compiled yet."""
         if self._round is None:
             return 0
         self._round.go_on()
         return self._round.unanswered
 
     def close(self) -> None:
-        """Nobody will ask for the result."""
+        """Stops: the result is not needed."""
         if self._round is not None:
             self._round.close()
             self._round = None
 
 
 def unaligned(source: Source, arch: int) -> Cubin:
-    """The kernel for pointers of any alignment, and any sizes."""
+    """Returns the kernel for pointers of any alignment, and any sizes."""
     return build([source], arch, aligned=False)[0]
 
 
@@ -193,7 +196,8 @@ def _request(source: Source, arch: int, aligned: bool) -> dict[str, Any]:
 
 
 def _code(text: str) -> str:
-    """Without comments, which tell where in the program a kernel comes from: lines that move there change no machine code."""
+    """Returns the text without comments: they name lines of the program, which do not change the machine
+    code."""
     lines = text.splitlines(keepends=True)
     return "".join(line for line in lines if not line.lstrip().startswith("#"))
 

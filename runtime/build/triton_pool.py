@@ -1,13 +1,14 @@
-"""Processes that run Triton (runtime/build/triton_worker.py): started by exec when work is near, fed over pipes.
+"""Manages processes that run Triton (runtime/build/triton_worker.py): they are started before they are
+needed, and get requests over pipes.
 
-    shared_pool().prewarm(90)                   # a process begins to import Triton
+    shared_pool().prewarm(90)                   # a process starts to import Triton
     answers = shared_pool().compile(requests)   # one (facts, cubin) per request, in order
-    round = shared_pool().round()               # the same for requests that come one after the other:
-    round.add(request)                          # it is worked on from now on
+    round = shared_pool().round()               # the same for requests that are made one after the other:
+    round.add(request)                          # a process starts to compile it
     answers = round.finish()
 
-They import no PyTorch and share no memory with this process.  A process that dies is replaced once per kernel; one
-that is silent for too long is killed; nothing waits without a limit.
+The processes do not import PyTorch and share no memory with this process.  A process that dies is replaced
+once per kernel; one that does not answer for too long is killed; each wait has a limit.
 """
 
 from __future__ import annotations
@@ -29,22 +30,23 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from time import monotonic  # the program may replace them in their module
+from time import monotonic  # by name: the program may replace the functions of `time`
 from typing import IO, Any, NoReturn
 
 from frameloom.config import config
 from frameloom.errors import BuildError, KernelError
 from frameloom.runtime.build.cpp_compiler import end_group
 
-WORKERS = 16  # at most, and no more than there are CPUs
-CPUS_EACH = 8  # so many of them for each worker that is started before there is work, 1 or 2
-AHEAD = 3  # kernels that a worker knows of where nobody may be there when it has done one
+WORKERS = 16  # most workers; also at most one per CPU
+CPUS_EACH = 8  # before there is work, one worker per so many CPUs is started, 1 or 2 in all
+AHEAD = 3  # requests that a worker gets in advance if this process may not read its answers at once
 PATIENCE_AT_START = 120.0  # seconds
 _WORKER = Path(__file__).with_name("triton_worker.py")
 
 
 def triton_folder() -> Path:
-    """Where the package triton lies, which is not imported; BuildError saying what to install if there is none."""
+    """Returns the folder of the package triton without importing it; raises BuildError if it is not
+    installed."""
     with contextlib.suppress(ImportError, ValueError):
         spec = importlib.util.find_spec("triton")
         if spec is not None and spec.origin is not None:
@@ -56,7 +58,8 @@ def triton_folder() -> Path:
 
 
 def triton_identity() -> str:
-    """What decides the machine code besides the source: Triton's version and build, its assembler's, and how we call it."""
+    """Returns all that decides the machine code besides the source: version and build of Triton, its
+    assembler, and how we call it."""
     folder = triton_folder()
     found = re.search(r"^__version__ = '([^']*)'", (folder / "__init__.py").read_text(), re.M)
     parts = [found.group(1) if found else "?"]
@@ -71,11 +74,11 @@ def triton_identity() -> str:
 
 
 class Dead(Exception):
-    """The process ended, or was silent for too long; `str` of it has its last words."""
+    """The process has ended, or has not answered for too long; the message contains its last output."""
 
 
 class Worker:
-    """One process, which answers in the order in which it is asked; the first answer says that it is `ready`."""
+    """One process, which answers requests in order; its first answer says that it is `ready`."""
 
     def __init__(self, arch: int) -> None:
         folder = triton_folder().parent
@@ -116,7 +119,7 @@ class Worker:
         return max(0.0, self._deadline - monotonic())
 
     def answers(self) -> list[tuple[dict[str, Any], bytes]]:
-        """Those that are whole, oldest first.  To be called when `out` can be read."""
+        """Returns the complete answers, oldest first.  To be called when `out` can be read."""
         part = os.read(self.out, 1 << 20)
         if not part:
             raise Dead(self.last_words())
@@ -135,7 +138,8 @@ class Worker:
 
     @property
     def left(self) -> bool:
-        """Whether it ended by itself, as it had nothing to do for a while; it may have been asked just then."""
+        """Whether it ended by itself because it had no work for a while; a request may have come just
+        then."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self.process.wait(0.5) == 0
         return False
@@ -149,7 +153,7 @@ class Worker:
         return ""
 
     def end(self) -> None:
-        """Its input is closed, which ends it; one that is at work is killed."""
+        """Kills the process if it still runs, and closes its pipes."""
         end_group(self.process)
         self.forget()
 
@@ -160,14 +164,15 @@ class Worker:
 
 
 class Pool:
-    """The workers of this process; one caller at a time."""
+    """The workers of this process; only one caller at a time uses them."""
 
     def __init__(self) -> None:
         self._workers: list[Worker] = []
         self._lock = threading.Lock()
 
     def prewarm(self, arch: int, kernels: int = 0) -> None:
-        """Have workers import Triton by the time the first kernels are written, about so many if that is known.  Never fails."""
+        """Starts workers, so that they have imported Triton when the first kernels are generated.  `kernels`:
+        about how many there will be, if known.  Never fails."""
         if not self._lock.acquire(blocking=False):
             return
         try:
@@ -177,22 +182,23 @@ class Pool:
             while len(self._workers) < wanted:
                 self._workers.append(Worker(arch))
         except BuildError:
-            pass  # `compile` says it
+            pass  # `compile` reports it
         finally:
             self._lock.release()
 
     def compile(
         self, requests: Sequence[dict[str, Any]], tolerant: bool = False
     ) -> list[tuple[dict[str, Any], bytes]]:
-        """Answers in the order of the requests; KernelError with Triton's words for the first that fails.  `tolerant`:
-        what fails has {"error": Triton's words} as its answer instead."""
+        """Returns answers in the order of the requests; raises KernelError with Triton's message for the
+        first that fails.  `tolerant`: a failed request has the answer {"error": Triton's message} instead."""
         made = self.round(tolerant)
         for request in requests:
             made.add(request, now=False)
         return made.finish()
 
     def round(self, tolerant: bool = False) -> Round:
-        """Has the workers until it is finished; who asks meanwhile gets others."""
+        """Returns a round, which has the workers until it is finished; other callers get other workers
+        meanwhile."""
         with self._lock:
             self._drop_dead()
             taken, self._workers = self._workers, []
@@ -217,23 +223,23 @@ class Pool:
 
 
 class Round:
-    """One call of Pool.compile, or what comes to the same.  Work goes to the workers that are ready, what looks longest first:
-    one that is importing Triton still may never be needed."""
+    """A set of requests, as in one call of Pool.compile.  Workers that are ready get work, the longest text
+    first; a worker that still imports Triton may never be needed."""
 
     def __init__(self, pool: Pool, workers: list[Worker], tolerant: bool) -> None:
         self.pool = pool
         self.workers = workers
         self.tolerant = tolerant
         self.requests: list[dict[str, Any]] = []
-        self.waiting: list[tuple[int, int]] = []  # a heap
-        self.busy: dict[Worker, list[int]] = {}  # what a worker has been asked, oldest first
+        self.waiting: list[tuple[int, int]] = []  # requests without a worker, as a heap
+        self.busy: dict[Worker, list[int]] = {}  # the requests of each worker, oldest first
         self.answers: dict[int, tuple[dict[str, Any], bytes]] = {}
-        self.lost: set[int] = set()  # requests that a worker died of
+        self.lost: set[int] = set()  # requests during which a worker died
         self.stillborn = 0  # workers that died before they were ready
-        self.failed: BuildError | None = None  # what is raised when it is finished
+        self.failed: BuildError | None = None  # raised by `finish`
 
     def add(self, request: dict[str, Any], now: bool = True) -> None:
-        """One more; with `now`, workers that have nothing to do get work, and nothing is waited for."""
+        """Adds a request; with `now`, idle workers get work.  Does not wait."""
         heapq.heappush(self.waiting, (-_length(request), len(self.requests)))
         self.requests.append(request)
         if now:
@@ -241,7 +247,7 @@ class Round:
             self.go_on(1)
 
     def go_on(self, each: int = AHEAD) -> None:
-        """Takes what answers there are, and has every worker that is ready know of so many requests; waits for nothing."""
+        """Reads available answers, and gives each ready worker up to `each` requests.  Does not wait."""
         if self.failed is None:
             self._collect(0.0)
             self._hand_out(each)
@@ -251,7 +257,7 @@ class Round:
         return len(self.requests) - len(self.answers)
 
     def finish(self) -> list[tuple[dict[str, Any], bytes]]:
-        """The answers in the order of the requests."""
+        """Waits for all answers and returns them in the order of the requests."""
         try:
             if self.failed is not None:
                 raise self.failed
@@ -264,9 +270,9 @@ class Round:
         return [self.answers[i] for i in range(len(self.requests))]
 
     def close(self) -> None:
-        """Gives the workers back."""
+        """Gives the workers back to the pool."""
         workers, self.workers = self.workers, []
-        for worker in self.busy:  # nobody will read their answers
+        for worker in self.busy:  # their answers are not needed
             worker.end()
             workers.remove(worker)
         self.busy.clear()
@@ -291,7 +297,7 @@ class Round:
                     self._replace(worker, dead)
 
     def _collect(self, most: float = math.inf) -> None:
-        """Takes the answers that are there; waits for one for `most` seconds."""
+        """Reads available answers; waits for one for at most `most` seconds."""
         watched = [w for w in self.workers if w in self.busy or not w.ready]
         seconds = min((w.seconds_left() for w in watched), default=0.0)
         seconds = min(seconds, most)
@@ -324,7 +330,7 @@ class Round:
         asked = self.busy.pop(worker, [])
         left = bool(asked) and worker.left
         worker.end()
-        for number in asked if left else asked[1:]:  # which it had not begun
+        for number in asked if left else asked[1:]:  # those that it had not started
             heapq.heappush(self.waiting, (-sys.maxsize, number))
         number = asked[0] if asked else None
         if left:
@@ -345,7 +351,7 @@ class Round:
 
 
 def _length(request: dict[str, Any]) -> int:
-    """What takes long should not be begun last."""
+    """Returns a measure of a request's time: long ones should not start last."""
     return len(request["text"])
 
 
@@ -371,7 +377,7 @@ def _end_pool() -> None:
 
 
 def _forget_pool() -> None:
-    """In a forked child: the workers answer the parent."""
+    """Forgets the pool in a forked child: the workers answer the parent."""
     global _shared
     _shared = None
 

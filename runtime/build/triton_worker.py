@@ -1,12 +1,15 @@
 """The process in which Triton runs: reads kernels from a pipe, writes cubins to another.
 
-Started by path (runtime/build/triton_pool.py): `python -I -S triton_worker.py FOLDER`, FOLDER being the one that holds the package triton.
-Imports neither PyTorch nor anything of ours.  Ends when its input closes, its parent dies, or after a minute without work.
+triton_pool.py starts it by path: `python -I -S triton_worker.py FOLDER ARCH`, where FOLDER contains the
+package triton.  It imports neither PyTorch nor our modules.  It ends when its input closes, when its parent
+dies, or after a minute without work.
 
-A message is two little-endian 32-bit lengths, that many bytes of JSON, and that many raw bytes.  The first one, without content, says
-that Triton is imported.  Requests have the fields of `compile_kernel`; an answer has `symbol`, `shared`, `extra` and the cubin, or `error`.
+A message is two little-endian 32-bit lengths, that many bytes of JSON, and that many raw bytes.  The first
+message has no content and says that Triton is imported.  Requests have the fields of `compile_kernel`; an
+answer has `symbol`, `shared`, `extra`, `threads` and the cubin, or `error`.
 
-Triton's stages are called one by one: triton.compile would hash all of Triton first (0.3 to 1 s) and fill a cache of its own.
+Triton's stages are called one by one: triton.compile would hash all of Triton first (0.3 to 1 s) and fill a
+cache of its own.
 """
 
 import contextlib
@@ -32,7 +35,7 @@ def warm_up(a, b):
 
 
 class Source:
-    """The text of one kernel, made a module."""
+    """The text of one kernel, executed as a module."""
 
     def __init__(self, text, symbol, number):
         self.file = f"<kernel {number} {symbol}>"
@@ -46,12 +49,14 @@ class Source:
 
 
 def is_multiple(kind, aligned):
-    """Of 16: pointers ("*...") and numbers ("...?") where that is said of all of them, other numbers ("...!") always."""
+    """Whether a parameter is a multiple of 16: pointers ("*...") and numbers ("...?") if `aligned`, other
+    numbers ("...!") always."""
     return kind.endswith("!") or (aligned and (kind.startswith("*") or kind.endswith("?")))
 
 
 def stages_of(function, signature, aligned, arch, options):
-    """The module in Triton's first form, and the functions that bring it to machine code, in order."""
+    """Returns the kernel in Triton's first IR, the stages that translate it to machine code, in order, and
+    their options."""
     from triton._C.libtriton import ir
     from triton.backends.compiler import GPUTarget
     from triton.compiler.compiler import ASTSource, make_backend
@@ -74,12 +79,12 @@ def stages_of(function, signature, aligned, arch, options):
 
 
 def compile_kernel(number, text, symbol, signature, aligned, warps, stages, debug, arch):
-    """(answer, cubin)"""
+    """Returns (answer, cubin)."""
     source = Source(text, symbol, number)
     options = {
         "num_warps": warps, "num_stages": stages, "enable_fp_fusion": False, "debug": debug,
         "enable_reflect_ftz": False,  # libdevice keeps denormals, as PyTorch's kernels do
-        "sanitize_overflow": False,  # integers wrap, in kernels with assertions, too
+        "sanitize_overflow": False,  # integers wrap around, also in kernels with assertions
     }  # fmt: skip
     try:
         module, passes, facts = stages_of(source.function, signature, aligned, arch, options)
@@ -103,13 +108,14 @@ def compile_kernel(number, text, symbol, signature, aligned, warps, stages, debu
 
 
 def count_parameters(ptx):
-    """Those of the source and the pointers to scratch memory that Triton appends."""
+    """Returns the number of parameters: those of the source, and pointers to scratch memory that Triton
+    appends."""
     entry = ptx[ptx.index(".entry") :]
     return entry[: entry.index(")")].count(".param")
 
 
 def warm_up(arch, pending):
-    """What the first kernel of a process costs beyond others is spent while nothing waits for it."""
+    """Compiles a small kernel while there is no work, because the first kernel of a process takes longer."""
     source = Source(WARM_UP, "warm_up", 0)
     options = {"num_warps": 4, "num_stages": 1, "enable_fp_fusion": False}
     module, passes, facts = stages_of(source.function, ["*bf16", "*bf16"], True, arch, options)
@@ -170,16 +176,16 @@ def serve(incoming, outgoing, arch):
         number += 1
         try:
             answer, data = compile_kernel(number, **request)
-        except Exception as error:  # of any kind: the text goes to the user
+        except Exception as error:  # any kind: the text goes to the user
             answer, data = {"error": f"{type(error).__name__}: {error}"}, b""
         send(outgoing, answer, data)
 
 
 def main():
     folder, arch = sys.argv[1], int(sys.argv[2])
-    os.environ["TRITON_BACKENDS_IN_TREE"] = "1"  # no search through everything that is installed
+    os.environ["TRITON_BACKENDS_IN_TREE"] = "1"  # skip a search through all installed packages
     os.environ.pop("TRITON_INTERPRET", None)
-    # Triton prints what fails to standard output: the pipe is moved out of its way.
+    # Triton prints errors to standard output, so the pipe gets another file descriptor.
     outgoing = os.dup(1)
     os.dup2(2, 1)
     sys.path.append(folder)

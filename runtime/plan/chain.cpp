@@ -1,4 +1,4 @@
-// CUDA graphs of a few kernels, made and launched by the driver; see chain.h.
+// Makes and launches CUDA graphs of a few kernels through the driver; see chain.h.
 #include "chain.h"
 
 namespace frameloom {
@@ -7,8 +7,8 @@ namespace {
 
 using Result = int;
 constexpr int CHEAP_GRAPHS = 12060; // the driver's version
-constexpr int WORTH_IT = 2;         // calls until a graph is made: that costs 15 us
-constexpr int MOST = 512;           // graphs of the process: the driver takes 115 KB for each
+constexpr int WORTH_IT = 2;         // calls before a graph is made, which costs 15 us
+constexpr int MOST = 512;           // graphs in the process: the driver needs 115 KB for each
 
 // CUDA_KERNEL_NODE_PARAMS_v2
 struct KernelNode {
@@ -50,7 +50,7 @@ bool find_driver() {
     return found;
 }
 
-// What the driver is told of a kernel.
+// Returns the description of a kernel for the driver.
 KernelNode described(Chain::Node &node) {
     const GpuFunction &function = *node.function;
     return {function.function,
@@ -70,7 +70,7 @@ Chain::~Chain() { drop(); }
 void Chain::add(const GpuFunction *function, const unsigned *grid, size_t pointers) {
     std::vector<void *> values(pointers + (size_t)function->extra, nullptr);
     std::vector<void *> parameters;
-    for (void *&value : values) parameters.push_back(&value); // which stays where it is when the vector moves
+    for (void *&value : values) parameters.push_back(&value); // the address stays when the vector moves
     nodes.push_back(
         {function, {grid[0], grid[1], grid[2]}, std::move(values), std::move(parameters), nullptr, false});
 }
@@ -117,7 +117,7 @@ bool Chain::launch(void *now) {
 
 void Chain::drop() {
     if (exec) {
-        driver.destroy_exec(exec); // when its last launch has ended
+        driver.destroy_exec(exec); // takes effect when its last launch has ended
         made--;
     }
     if (graph) driver.destroy(graph);

@@ -1,4 +1,4 @@
-// Kernels launched one behind another, as one CUDA graph.
+// Launches consecutive kernels as one CUDA graph.
 #pragma once
 
 #include "cuda.h"
@@ -8,17 +8,17 @@
 
 namespace frameloom {
 
-// Launching a graph costs the CPU about 1 us, and 0.5 us for each kernel whose arguments are others than in
-// the launch before; a launch of its own costs 3 us (driver 580, H200; benchmarks/launch.py).  Kernels of one
-// graph also start sooner one behind the other.  Needs a driver of CUDA 12.6, with which short graphs became
-// that cheap.
+// To launch a graph costs the CPU about 1 us, and 0.5 us for each kernel whose arguments have
+// changed since the last launch; to launch one kernel alone costs 3 us (driver 580, H200;
+// benchmarks/launch.py). Kernels of one graph also follow each other more quickly.  Needs a driver
+// of CUDA 12.6: since then, short graphs are this cheap.
 class Chain {
   public:
     struct Node {
         const GpuFunction *function;
         unsigned grid[3];
-        std::vector<void *> values;     // the pointers and sizes it was last given, then the nulls behind
-        std::vector<void *> parameters; // where each of them is
+        std::vector<void *> values;     // the last pointers and sizes, then null pointers
+        std::vector<void *> parameters; // a pointer to each value
         void *node;                     // CUgraphNode
         bool changed;
     };
@@ -45,10 +45,10 @@ class Chain {
             node.grid[i] = grid[i];
         }
     }
-    // Whether a graph may do what is now to be launched on this stream.  The first call says no: what runs
-    // once is not worth a graph.  A graph belongs to one stream, as its launches wait for each other.
+    // Whether a graph may be used now on this stream.  Not in the first call: a plan that runs once
+    // needs no graph.  A graph belongs to one stream, because its launches wait for each other.
     bool serves(void *stream);
-    // False: nothing was launched, and nothing will be by this chain again.
+    // False: nothing was launched, and this chain will launch nothing any more.
     bool launch(void *stream);
 
   private:

@@ -1,6 +1,6 @@
-// Python's numbers in a plan: taken from the call's ints and floats and computed before the steps run, with
-// what Python's operators give for them.  Where Python would raise, or give a number of another type or an
-// int of more than 64 bits, the call is refused, and left to Python.
+// Python's numbers in a plan: read from the ints and floats of the call, and computed before the
+// steps run, with the results of Python's operators.  If Python would raise, or return a number of
+// another type or an int of more than 64 bits, the call is refused and runs as plain Python.
 #include "plan.h"
 
 #include <cmath>
@@ -29,7 +29,7 @@ bool put(int64_t value, uint64_t *result) {
 
 // --- floats ---
 
-// Overflow raises in Python where an infinity comes of finite numbers.
+// Python raises an overflow error if finite numbers give an infinity.
 bool put_finite(double value, uint64_t *result) { return std::isfinite(value) && put(value, result); }
 
 // Source: CPython's float_divmod.
@@ -54,7 +54,8 @@ void divide(double a, double b, double *whole, double *rest) {
     *rest = mod;
 }
 
-// Source: CPython's float_pow.  A negative base may give a complex number, zero may be divided by.
+// Source: CPython's float_pow.  A negative base may give a complex number, and a base of zero may
+// divide by zero.
 bool power(double a, double b, uint64_t *result) {
     if (!std::isfinite(a) || !std::isfinite(b)) return false;
     if (a < 0 || (a == 0 && (b < 0 || std::signbit(a)))) return false;
@@ -257,7 +258,7 @@ bool number_op(const std::string &name, NumberStep *step) {
     return false;
 }
 
-// The 64 bits of a Python int or float; false where it is another object or does not fit.
+// Finds the 64 bits of a Python int or float; false if it is another object or does not fit.
 bool number_bits(PyObject *object, bool is_float, void **result) {
     uint64_t bits = 0;
     if (is_float) {

@@ -1,4 +1,5 @@
-// The Python type Plan: owns the spec, the program made from it, and the scratch memory kept between calls.
+// The Python type Plan: owns the spec, the program that is made from it, and the scratch memory
+// kept between calls.
 #include "plan.h"
 
 #include <structmember.h>
@@ -30,8 +31,8 @@ int plan_traverse(Plan *plan, visitproc visit, void *arg) {
     return plan->regulars ? plan->regulars->traverse(visit, arg) : 0;
 }
 
-// The program borrows from the spec, so both go together; a call that runs keeps the plan alive and is never
-// here.
+// The program borrows from the spec, so both are freed together.  A running call keeps the plan
+// alive, so none runs here.
 int plan_clear(Plan *plan) {
     delete plan->scratch;
     plan->scratch = nullptr;
@@ -56,7 +57,7 @@ PyObject *plan_settle(Plan *plan, PyObject *args) {
     if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &values, Py_TYPE(plan), &other)) return nullptr;
     if (plan->regulars == nullptr) return wrong("this plan never asked for another"), nullptr;
     if (!plan->regulars->settle(values, other)) return nullptr;
-    delete plan->scratch; // which calls with other sizes may never need again
+    delete plan->scratch; // calls with other sizes may never need it again
     plan->scratch = nullptr;
     return Py_NewRef(Py_None);
 }

@@ -1,4 +1,4 @@
-// The parser's way through a plan, its buffers and views.
+// Parses a plan as a whole, its buffers, views and outputs.
 #include <map>
 #include "plan_build.h"
 
@@ -63,7 +63,7 @@ bool Parser::parse() {
            program_check(program);
 }
 
-// Number of the arena on the device of `layout`, made at its first buffer.
+// Returns the number of the arena on the device of `layout`; makes it for the first buffer.
 int Parser::arena_for(const Layout &layout) {
     for (size_t i = 0; i < program->arenas.size(); i++)
         if (!program->arenas[i].is_table && program->arenas[i].device_type == layout.device_type &&
@@ -93,7 +93,7 @@ bool Parser::buffer(PyObject *item) {
     result.kind = is_table ? Buffer::ARENA : (Buffer::Kind)at;
     result.constant = field(item, "constant");
     if (!result.constant || !sized_number(item, "offset", &result.offset, &result.offset_size)) return false;
-    /* An input that is only handed through has neither dtype nor device. */
+    /* An input that is only passed through has neither dtype nor device. */
     bool opaque = dtype == Py_None;
     if (!opaque && !layout_parse(shape, strides, dtype, device, &result.layout)) return false;
     if (opaque && result.kind != Buffer::INPUT) return wrong("only an input can do without a dtype");
@@ -142,7 +142,7 @@ bool Parser::inputs_come_first() const {
     return true;
 }
 
-// Number of the view; equal views share one.  -1 with an exception set.
+// Returns the number of the view, which equal views share; -1 with an exception set.
 int Parser::view(PyObject *item) {
     View result{};
     PyObject *buffer = field(item, "buffer"), *shape = field(item, "shape"),
@@ -201,8 +201,9 @@ bool Parser::output(PyObject *item) {
     return true;
 }
 
-// Of outputs over one buffer, the one that the others are views of: what is all of the buffer, or the only
-// one that the program knows as no view, which may have another shape than the buffer.
+// Returns, of outputs over one buffer, the one of which the others are views: the one that is the
+// whole buffer, or the only one that is not a view for the program, whose shape may differ from the
+// buffer's.
 const Output *Parser::base_among(const std::vector<Output *> &outputs) {
     const Output *alone = nullptr;
     size_t count = 0;
@@ -215,8 +216,8 @@ const Output *Parser::base_among(const std::vector<Output *> &outputs) {
     return count == 1 && outputs.size() > 1 ? alone : nullptr;
 }
 
-// Outputs that share memory are views of one tensor, as eager's are: of one that is returned, too, or else of
-// one that nobody sees.
+// Makes outputs that share memory views of one tensor, as in eager: of one that is returned, too,
+// or else of one that is not returned.
 bool Parser::share_bases() {
     PyObject *told = field(spec, "views"), *recorded = field(spec, "recorded_views"),
              *repeated = field(spec, "repeated"), *lazy = field(spec, "lazy");

@@ -1,5 +1,5 @@
-// Parses a PlanSpec (runtime/spec.py) into a Program: numbers in range, every object of the kind that it has
-// to be.  What concerns the program as a whole is in plan_check.cpp.
+// Parses a PlanSpec (runtime/spec.py) into a Program, and checks the ranges of numbers and the
+// types of objects.  plan_check.cpp checks the program as a whole.
 #pragma once
 
 #include "plan.h"
@@ -8,7 +8,7 @@
 
 namespace frameloom {
 
-// A strong reference that lets go by itself.
+// A strong reference that is released by the destructor.
 struct Ref {
     PyObject *object;
     explicit Ref(PyObject *owned) : object(owned) {}
@@ -28,7 +28,7 @@ class Parser {
     std::unordered_map<int, std::vector<int>> views_of; // by buffer
     PyObject *view_type = nullptr, *input_type = nullptr, *number_type = nullptr;
 
-    // A field of one of spec.py's dataclasses, borrowed: the object keeps it.
+    // Returns a field of one of spec.py's dataclasses, borrowed: the object keeps it alive.
     static PyObject *field(PyObject *object, const char *name) {
         PyObject *value = PyObject_GetAttrString(object, name);
         Py_XDECREF(value);
@@ -76,13 +76,13 @@ class Parser {
     bool is_input(PyObject *object) const { return Py_TYPE(object) == (PyTypeObject *)input_type; }
 
     // plan_build.cpp
-    // Number of the arena on the device of `layout`, made at its first buffer.
+    // Returns the number of the arena on the device of `layout`; makes it for the first buffer.
     int arena_for(const Layout &layout);
     int new_arena(const Layout &layout, bool is_table);
     bool buffer(PyObject *item);
     static bool number_dtype(PyObject *dtype, bool *is_float);
     bool inputs_come_first() const;
-    // Number of the view; equal views share one.  -1 with an exception set.
+    // Returns the number of the view, which equal views share; -1 with an exception set.
     int view(PyObject *item);
     int add_view(View &&view);
     int whole(int buffer);
@@ -100,9 +100,9 @@ class Parser {
 
     // plan_build_steps.cpp
     bool kernel_step(PyObject *item);
-    // `sizes` are those that stand in the grid, -1: none; with a null, none may.
+    // `sizes` gets the sizes in the grid, or -1; if it is null, the grid may have none.
     static bool grid_of(PyObject *grid, int64_t *extents, int *sizes);
-    // The sizes that a kernel on a GPU takes, each as 32 or 64 bits.
+    // Parses the sizes that a kernel on a GPU takes, each as 32 or 64 bits.
     bool launch_sizes(PyObject *sizes, Launch *launch) const;
     bool launch_limit(PyObject *limit, Launch *launch) const;
     bool launch_step(PyObject *item);
@@ -112,18 +112,21 @@ class Parser {
     bool read_step(PyObject *item);
 
     // plan_build_externs.cpp
-    // Whether a container holds a tensor, or a number that varies, at any depth: only then is it built anew
-    // in every call.
+    // Whether a container holds a tensor or a symbolic number at any depth: only then it is built
+    // again in every call.
     bool holds_tensor(PyObject *object) const;
     bool argument(PyObject *object, Argument *result);
     bool extern_arguments(PyObject *args, PyObject *kwargs, Extern *call);
     bool extern_results(PyObject *results, Extern *call);
-    // The keyword names under which results are passed: the schema's where the function has one.
+    // Finds the keyword names under which results are passed: from the schema if the function has
+    // one.
     bool out_names(Extern *call);
-    // What an OpOverload's Python-level __call__ passes on to, new reference; nullptr for anything else.
+    // Returns the builtin that an OpOverload's Python-level __call__ calls, as a new reference;
+    // nullptr for other functions.
     static PyObject *native_function(PyObject *function);
     bool extern_step(PyObject *item);
-    // Device of the tensors, beside which numbers may be on the CPU.
+    // Finds the device of the tensors.  Tensors on the CPU beside those on a GPU do not count: they
+    // may be numbers.
     void find_device(const Argument &argument, std::string *device) const;
 };
 

@@ -1,9 +1,9 @@
-// Parses library calls: their arguments and results, and whether the C interface has them.
+// Parses library calls: their arguments and results, and whether the C interface supports them.
 #include "plan_build.h"
 
 namespace frameloom {
 
-// Whether a container holds a tensor, or a number that varies, at any depth: only then is it built anew
+// Whether a container holds a tensor or a symbolic number at any depth: only then it is built again
 // in every call.
 bool Parser::holds_tensor(PyObject *object) const {
     if (is_view(object) || is_input(object) || is_number(object) || is_size(object)) return true;
@@ -85,7 +85,7 @@ bool Parser::extern_results(PyObject *results, Extern *call) {
     return true;
 }
 
-// The keyword names under which results are passed: the schema's where the function has one.
+// Finds the keyword names under which results are passed: from the schema if the function has one.
 bool Parser::out_names(Extern *call) {
     Ref schema(PyObject_GetAttrString(call->function, "_schema"));
     PyErr_Clear();
@@ -105,7 +105,8 @@ bool Parser::out_names(Extern *call) {
            wrong("a call in out form names all of its results");
 }
 
-// What an OpOverload's Python-level __call__ passes on to, new reference; nullptr for anything else.
+// Returns the builtin that an OpOverload's Python-level __call__ calls, as a new reference; nullptr
+// for other functions.
 PyObject *Parser::native_function(PyObject *function) {
     Ref module(PyImport_ImportModule("torch._ops"));
     Ref type(module ? PyObject_GetAttrString(module.object, "OpOverload") : nullptr);
@@ -147,7 +148,8 @@ bool Parser::extern_step(PyObject *item) {
     return true;
 }
 
-// Device of the tensors, beside which numbers may be on the CPU.
+// Finds the device of the tensors.  Tensors on the CPU beside those on a GPU do not count: they may
+// be numbers.
 void Parser::find_device(const Argument &argument, std::string *device) const {
     if (argument.kind == Argument::VIEW) {
         const std::string &here = program->buffers[program->views[argument.number].buffer].device;

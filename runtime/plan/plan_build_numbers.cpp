@@ -1,4 +1,4 @@
-// Parses what is computed before any step: numbers and sizes.
+// Parses numbers and sizes, which are computed before the steps.
 #include "plan_build.h"
 
 #include <cstring>

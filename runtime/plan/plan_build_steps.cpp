@@ -25,7 +25,7 @@ bool Parser::kernel_step(PyObject *item) {
     return true;
 }
 
-// `sizes` are those that stand in the grid, -1: none; with a null, none may.
+// `sizes` gets the sizes in the grid, or -1; if it is null, the grid may have none.
 bool Parser::grid_of(PyObject *grid, int64_t *extents, int *sizes) {
     if (!PyTuple_Check(grid) || PyTuple_GET_SIZE(grid) != 3) return wrong("a grid has three directions");
     for (int i = 0; i < 3; i++) {
@@ -39,7 +39,7 @@ bool Parser::grid_of(PyObject *grid, int64_t *extents, int *sizes) {
     return true;
 }
 
-// The sizes that a kernel on a GPU takes, each as 32 or 64 bits.
+// Parses the sizes that a kernel on a GPU takes, each as 32 or 64 bits.
 bool Parser::launch_sizes(PyObject *sizes, Launch *launch) const {
     if (!PyTuple_Check(sizes)) return wrong("the sizes of a launch are a tuple");
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(sizes); i++) {
@@ -59,7 +59,7 @@ bool Parser::launch_sizes(PyObject *sizes, Launch *launch) const {
     return true;
 }
 
-// (size, most), or None.
+// Parses (size, most), or None.
 bool Parser::launch_limit(PyObject *limit, Launch *launch) const {
     if (limit == Py_None) return true;
     if (!PyTuple_Check(limit) || PyTuple_GET_SIZE(limit) != 2 || launch->longer == Py_None)

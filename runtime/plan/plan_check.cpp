@@ -1,5 +1,5 @@
-// Looks at a parsed Program as a whole: nothing is used before it is there, which inputs are needed, from
-// which step to which each large buffer lives, which launches follow each other.
+// Checks a parsed Program as a whole: nothing is used before it exists.  Finds which inputs are
+// needed, the lifetimes of large buffers, and which launches follow each other.
 #include "plan.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ void collect_views(const Argument &argument, std::vector<int> *views) {
     for (const Argument &item : argument.items) collect_views(item, views);
 }
 
-// Buffers that a step reads or writes, apart from the results of a library call.
+// Returns the buffers that a step reads or writes, except for the results of a library call.
 std::vector<int> used_by(const Program &program, const Step &step) {
     if (step.kind == Step::KERNEL) return program.kernels[step.number].buffers;
     if (step.kind == Step::LAUNCH) return program.launches[step.number].buffers;
@@ -72,7 +72,7 @@ bool find_needed(Program *program) {
     return true;
 }
 
-// A library result can be used only after the call that returns it.
+// Checks that a library result is used only after the call that returns it.
 bool filled_before_use(const Program &program) {
     std::vector<char> filled(program.buffers.size(), 1);
     for (size_t i = 0; i < filled.size(); i++) {
@@ -106,7 +106,7 @@ bool filled_before_use(const Program &program) {
     return true;
 }
 
-// The step after which all of this is known, -1: when a call begins.
+// Returns the step after which all sizes of the argument are known; -1: when a call begins.
 int known_after(const Program &program, const Layout &layout) {
     int step = -1;
     for (const std::vector<int> *sizes : {&layout.shape_sizes, &layout.stride_sizes})
@@ -153,7 +153,7 @@ int known_after(const Program &program, const Step &step) {
     return last;
 }
 
-// What follows from a result's size is used only behind the call that returns it.
+// Checks that values that depend on the size of a library result are used only after the call.
 bool sized_before_use(const Program &program) {
     if (program.sizes.groups.size() < 2) return true;
     std::vector<char> made(program.buffers.size());
@@ -194,8 +194,8 @@ void collect_inputs(const Argument &argument, std::vector<int> *inputs) {
     for (const Argument &item : argument.items) collect_inputs(item, inputs);
 }
 
-// What is large is there from its first use to its last, so that a long plan needs no more memory than eager
-// execution.
+// Finds the first and last use of buffers.  Large ones are allocated only in between, so that a
+// long plan needs no more memory than eager execution.
 void find_lives(Program *program) {
     constexpr int NEVER = -1;
     std::vector<int> first(program->buffers.size(), NEVER), last = first;
@@ -254,8 +254,8 @@ bool leaves_room(const Program &program, const Step &step) {
     return false;
 }
 
-// What is born in a run is there from its start, and what dies, until its end: a launch that could have the
-// memory of what is dead begins a run of its own.
+// Joins consecutive launches into runs.  All buffers of a run are allocated at its start and freed
+// at its end.  So a launch that could reuse memory that an earlier launch frees starts a new run.
 void join_launches(Program *program) {
     std::vector<Step> steps;
     int device = 0;

@@ -1,6 +1,6 @@
-// One call of a plan: what it has been given, what it makes, and the tensors of views.
+// One call of a plan: its inputs, the tensors that it makes, and its views.
 //
-// Everything that a call makes belongs to its Frame and goes with it, whatever fails.
+// Everything that a call makes belongs to its Frame and is freed with it, also after a failure.
 #pragma once
 
 #include "plan.h"
@@ -12,13 +12,13 @@ struct Frame {
     const Program &program;
     PyObject *const *inputs;
     Tensor *tensors; // per buffer
-    Tensor *views;   // per view; those of scratch memory and constants are kept elsewhere
-    void **data;     // per buffer: what kernels are given
+    Tensor *views;   // per view; Scratch has those of scratch memory and constants
+    void **data;     // per buffer: what kernels get
     Scratch *scratch = nullptr;
-    PyObject **owned = nullptr; // `inputs`, where this call is to let go of them
-    Program *const sized;       // `program`, where it has sizes: this call's alone
+    PyObject **owned = nullptr; // `inputs` if this call frees them, else nullptr
+    Program *const sized;       // `program` if it has sizes, else nullptr; only this call uses it
     Gpu gpu;
-    bool restarts = true; // whether a failure means that the call starts anew
+    bool restarts = true; // whether the call restarts as plain Python if it fails now
 
     Frame(Plan *plan, const Program &program, Program *sized, PyObject *const *inputs, Tensor *tensors,
           Tensor *views, void **data)
@@ -35,7 +35,7 @@ struct Frame {
     }
 
     void give_back_scratch() {
-        /* A call that ran meanwhile may have put its own back. */
+        /* Another call may have given back its own in the meantime. */
         if (plan->scratch == nullptr) {
             scratch->give_back(program);
             plan->scratch = scratch;
@@ -44,7 +44,7 @@ struct Frame {
         }
     }
 
-    // With an exception set: another one, where the call starts anew.
+    // Replaces the exception that is set if the call restarts as plain Python.
     [[gnu::noinline, gnu::cold]] void fail(PyObject *before) {
         if (!restarts || !program.restart || !PyErr_ExceptionMatches(PyExc_Exception)) return;
         PyObject *type, *value, *traceback;
@@ -85,7 +85,7 @@ struct Frame {
         }
     }
 
-    // False with an exception set: the call is left to Python.
+    // Computes the numbers.  False with an exception set: the call runs as plain Python.
     bool find_numbers() {
         bool good = true;
         for (int number : program.number_inputs)
@@ -95,7 +95,8 @@ struct Frame {
         return good;
     }
 
-    // False with an exception set: the call is left to Python, where it did not begin.
+    // Computes the sizes of a group.  False with an exception set: the call runs as plain Python if
+    // no step has run.
     bool find_sizes(size_t group) {
         int done = sizes_update(sized, &sized->sizes.groups[group], tensors, data);
         if (scratch && scratch->stamp != sized->sizes.stamp) {
@@ -109,8 +110,8 @@ struct Frame {
         return done > 0;
     }
 
-    // Compares the inputs with the sizes that were read: a size comes from one of the tensors that have it.
-    // False with an exception set: the call is left to Python.
+    // Compares the inputs with the sizes that were read, as each size is read from only one of the
+    // tensors that have it.  False with an exception set: the call runs as plain Python.
     bool inputs_fit() {
         std::vector<int64_t> room, more;
         for (int number : program.tensor_inputs) {
@@ -128,7 +129,7 @@ struct Frame {
         return true;
     }
 
-    // Fresh tensors for these buffers.
+    // Allocates tensors for these buffers.
     bool make(const std::vector<int> &numbers) {
         for (int number : numbers)
             if (!tensor_empty(program.buffers[number].layout, &tensors[number]) ||
@@ -147,8 +148,8 @@ struct Frame {
         return true;
     }
 
-    // The tensor of a view, borrowed; nullptr with an exception set.  A C function reads it during one call
-    // and keeps nothing; what is handed to Python has to keep its memory alive.
+    // Returns the tensor of a view, borrowed; nullptr with an exception set.  A C function reads it
+    // during one call and keeps nothing; a tensor for Python has to keep its memory alive.
     Tensor *view(int number, bool for_c) {
         const View &view = program.views[number];
         const Buffer &buffer = program.buffers[view.buffer];
@@ -172,7 +173,8 @@ struct Frame {
         return tensor_view(*base, buffer.layout, view.layout, view.offset, result) ? result : nullptr;
     }
 
-    // Weights lie where they lay in the last call, and so do the views of them.
+    // Returns a view that is kept between calls: weights mostly have the same address as in the
+    // last call.
     Tensor *lasting_view(int number, const Tensor &base) {
         Tensor *result = &scratch->views[number];
         void *address;
@@ -181,7 +183,7 @@ struct Frame {
         const View &view = program.views[number];
         result->release();
         scratch->addresses[number] = address;
-        /* PyTorch asks on which device an address lies, and none without elements has to */
+        /* PyTorch asks for the device of an address; a view without elements may have any address */
         char *start = view.layout.elements()
                           ? static_cast<char *>(address) + view.offset * view.layout.item_size
                           : nullptr;

@@ -1,7 +1,7 @@
-// The tables of addresses that lists of kernels are launched with.
+// Writes the tables of addresses for lists of kernels.
 //
-// A table is written in the order of the stream, so that launches before have done with it, and only where an
-// address is another than in the last call.
+// A table is written in the order of the stream, so that earlier launches have finished with it,
+// and only where an address differs from the last call.
 #include "plan.h"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ bool list_fill(const List &list, void *const *data, ScratchMemory *table, Gpu *g
     size_t count = list.places.size();
     std::vector<uint64_t> words(count), before;
     std::vector<char> changed(list.columns);
-    before.swap(table->words); // until all is written, it is not known what the table holds
+    before.swap(table->words); // the content of the table is unknown until all is written
     for (size_t i = 0; i < count; i++) {
         const List::Place &place = list.places[i];
         words[i] = reinterpret_cast<uint64_t>(data[place.buffer]) + (uint64_t)place.bytes;

@@ -1,7 +1,7 @@
-// Runs a plan: the part that every call pays for.
+// Runs a plan.  Every call pays for what is done here.
 //
-// Numbers and sizes are computed first, outputs allocated next, then the steps run in order, then the outputs
-// become Python tensors.
+// A call computes numbers and sizes, allocates outputs, runs the steps in order, and makes Python
+// tensors of the outputs.
 #include "plan_frame.h"
 
 #include <alloca.h>
@@ -16,9 +16,9 @@ namespace {
 struct Call : Frame {
     using Frame::Frame;
 
-    // 1: random numbers are drawn by others in this call.  What is recorded into a graph gets new ones at
-    // every replay, which only PyTorch's own kernels know of; and which ones dropout draws depends on
-    // addresses.
+    // Returns 1 if the plan must not draw random numbers in this call, else 0; -1 with an exception
+    // set.  A recorded CUDA graph needs new numbers at every replay, which only PyTorch's own
+    // kernels support; and which numbers dropout draws depends on addresses.
     int draws_otherwise() {
         for (const Draw &draw : program.draws) {
             void *address, *stream;
@@ -65,7 +65,7 @@ struct Call : Frame {
         return !failed;
     }
 
-    // Whether the function that is loaded for it serves.
+    // Whether the function that was loaded for aligned pointers and sizes can be used.
     bool is_aligned(const Launch &launch) const { return !launch.uneven && has_aligned_pointers(launch); }
 
     bool has_aligned_pointers(const Launch &launch) const {
@@ -74,7 +74,7 @@ struct Call : Frame {
         return bits % GPU_ALIGNMENT == 0;
     }
 
-    // 1 launched as one graph, 0 not, -1 exception.
+    // Returns 1 if it was launched as one graph, 0 if not, -1 with an exception set.
     int run_chain(const LaunchRun &run) {
         Chain &chain = *run.chain;
         void *stream;
@@ -127,8 +127,8 @@ struct Call : Frame {
         return gpu.launch(*list.function, list.grid, parameters, list.name);
     }
 
-    // The function for these pointers and sizes; nullptr with an exception set.  Any but the first is
-    // compiled when it is first wanted.
+    // Returns the function for these pointers and sizes; nullptr with an exception set.  All except
+    // `launch.function` are compiled at their first use.
     static const GpuFunction *function_for(const Launch &launch, bool aligned) {
         if (!aligned && launch.unaligned != Py_None) return made(launch.unaligned, &launch.other);
         return launch.beyond ? made(launch.longer, &launch.longest) : launch.function;
@@ -153,7 +153,7 @@ struct Call : Frame {
         void **pointers = static_cast<void **>(alloca((size_t)(program.widest_kernel + 1) * sizeof(void *)));
         size_t width = (size_t)program.widest_launch;
         void **values = static_cast<void **>(alloca((2 * width + 1) * sizeof(void *)));
-        void **parameters = values + width; /* the driver wants to be told where each value is */
+        void **parameters = values + width; /* the driver takes a pointer to each value */
         for (size_t i = 0; i < width; i++) parameters[i] = &values[i];
         for (const Step &step : program.steps) {
             restarts = step.restarts;
@@ -186,8 +186,8 @@ struct Call : Frame {
 
     // --- results ---
 
-    // An output that is a view is an object of its own, even where it shows what an input or an earlier
-    // output shows.
+    // An output that is a view is a new object, even if an input or an earlier output is the same
+    // view.
     PyObject *output(const Output &source) {
         if (source.kind == Output::INPUT) return Py_NewRef(inputs[source.number]);
         if (source.kind == Output::CONSTANT) return Py_NewRef(source.constant);
@@ -208,7 +208,7 @@ struct Call : Frame {
         return tensor ? Py_XNewRef(tensor_object(tensor)) : nullptr;
     }
 
-    // Takes the reference.
+    // Steals the reference to `item`.
     [[gnu::noinline]] static PyObject *read_lazily(PyObject *item, PyObject *calls) {
         for (Py_ssize_t k = 0; item && k < PyTuple_GET_SIZE(calls); k++) {
             PyObject *made = PyObject_CallOneArg(PyTuple_GET_ITEM(calls, k), item);
@@ -245,7 +245,7 @@ bool takes(const Plan *plan, Py_ssize_t given) {
     return false;
 }
 
-// A program with sizes that no other call has; nullptr with an exception set.
+// Returns a program with sizes that no other call uses; nullptr with an exception set.
 [[gnu::noinline]] Program *program_alone(Plan *plan) {
     Program *program = plan->program;
     for (; program && program->in_use; program = program->next.get()) {
@@ -263,7 +263,7 @@ bool takes(const Plan *plan, Py_ssize_t given) {
 
 PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned);
 
-// The plan that is made for a call's sizes alone; it lets go of what is `owned`.
+// Runs the plan that was compiled for the sizes of this call; it frees `owned`.
 PyObject *run_other(PyObject *plan, PyObject *const *inputs, PyObject **owned) {
     Py_INCREF(plan);
     PyObject *results = run(reinterpret_cast<Plan *>(plan), inputs, owned);
@@ -271,7 +271,7 @@ PyObject *run_other(PyObject *plan, PyObject *const *inputs, PyObject **owned) {
     return results;
 }
 
-// `owned`: null, or the inputs as a call finds them that is to let go of them.
+// `owned`: the inputs if the call frees them, else null.
 PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
     plan->calls++;
     PyObject *usual = plan->regulars ? plan->regulars->usual(plan->program->sizes.stamp) : nullptr;
@@ -297,10 +297,10 @@ PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
     frame.owned = owned;
     if (program.is_sized && !sized) return nullptr;
     if (!frame.take_inputs() || !frame.find_addresses()) return nullptr;
-    // Guards compare what other calls are given; a program may put another tensor in the place of a saved one.
+    // Guards do not check saved tensors: a program may have replaced one by another tensor.
     if (!frame.find_numbers() || (sized && !frame.find_sizes(0)) ||
         (sized && program.owned && !frame.inputs_fit())) {
-        frame.owned = nullptr; // what is refused stays as it was
+        frame.owned = nullptr; // a refused call frees nothing
         return nullptr;
     }
     if (sized && plan->regulars) {
@@ -326,7 +326,7 @@ PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
     return good ? frame.results(no_grad) : nullptr;
 }
 
-// Puts the inputs of a call that was refused into the list again; those of others are gone.
+// Puts the inputs of a refused call back into the list; other calls have freed theirs.
 void give_back(PyObject *list, const std::vector<PyObject *> &owned) {
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);

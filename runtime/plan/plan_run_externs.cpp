@@ -1,4 +1,4 @@
-// Library calls of a plan: by PyTorch's C interface where it has them, else by Python.
+// Library calls of a plan: through PyTorch's C interface if it has the op, else through Python.
 #include "plan_frame.h"
 
 #include <alloca.h>
@@ -7,7 +7,7 @@
 
 namespace frameloom {
 
-// Takes what a library call returned, which is there by now, as the tensors of its buffers.
+// Makes the returned tensors of a library call fit the planned layouts.
 bool Frame::adopt(const Extern &call) {
     if (call.sizes >= 0 && !find_sizes((size_t)call.sizes)) return false;
     for (int number : call.results)
@@ -22,7 +22,7 @@ bool Frame::adopt(int number) {
     if (matches < 0) return false;
     if (matches == 0 && !tensor_restride(tensor, layout)) return false;
     if (!tensor_data(*tensor, &data[number])) return false;
-    /* The call handed out a view of scratch memory, which later steps overwrite. */
+    /* A result that is a view of scratch memory is copied, as later steps overwrite this memory. */
     return !in_scratch(data[number]) ||
            (tensor_restride(tensor, layout) && tensor_data(*tensor, &data[number]));
 }
@@ -35,7 +35,8 @@ bool Frame::in_scratch(const void *address) const {
     return false;
 }
 
-// 1 done, 0 the C function reported an error (Python then raises it), -1 exception.
+// Returns 1 if done, 0 if the C function reported an error (Python then raises it), -1 with an
+// exception set.
 int Frame::run_shim(const Extern &call) {
     const ShimCall &shim = call.shim;
     size_t count = shim.arguments.size(), lists = 0;
@@ -93,13 +94,13 @@ int Frame::run_shim(const Extern &call) {
     return adopt(call) ? 1 : -1;
 }
 
-// A result that is there, -1: nothing uses it.
+// Stores a result; number -1: nothing uses it.
 void Frame::put(int number, Tensor tensor) {
     if (number >= 0) std::swap(tensors[number], tensor);
     tensor.release();
 }
 
-// New reference; nullptr with an exception set.
+// Returns a new reference; nullptr with an exception set.
 PyObject *Frame::argument(const Argument &source) {
     if (source.kind == Argument::OBJECT) return Py_NewRef(source.object);
     if (source.kind == Argument::INPUT) return Py_NewRef(inputs[source.number]);

@@ -1,8 +1,8 @@
-// The scratch memory that calls of a plan leave for each other: an arena on every device that has
+// The scratch memory that calls of a plan keep for later calls: an arena on every device that has
 // intermediates.
 //
-// On a GPU its bytes are safe only in the order of one stream: a call on another stream gets fresh ones, and
-// so does one that is recorded, whose memory belongs to the recording.
+// On a GPU, reuse is safe only in the order of one stream: a call on another stream gets new
+// memory, and so does a call that is recorded, because its memory belongs to the recording.
 #include "plan.h"
 
 #include <algorithm>
@@ -11,12 +11,12 @@ namespace frameloom {
 
 namespace {
 
-// Larger memory is given back after every call.  On GPUs, where there is less of it, this is what all plans
-// together keep.
+// Larger memory is freed after every call.  On GPUs, which have less memory, the limit is for all
+// plans together.
 constexpr int64_t KEPT_ARENA = 64 << 20, KEPT_ON_GPUS = 64 << 20;
 int64_t kept_on_gpus = 0; // bytes; under the GIL
 
-// Bytes from PyTorch's own allocator: accounted for and aligned as its tensors are.
+// Allocates with PyTorch's allocator: so the memory is counted and aligned like that of tensors.
 bool make_memory(const Arena &arena, int64_t size, Tensor *memory) {
     PyObject *torch = PyImport_ImportModule("torch"),
              *bytes = torch ? PyObject_GetAttrString(torch, "uint8") : nullptr;
@@ -42,9 +42,9 @@ bool may_keep(const Arena &arena, ScratchMemory *memory) {
     return memory->kept > 0;
 }
 
-// How many bytes a call takes: what is there, where it serves.  Memory that was too small grows by a quarter
-// at least, so that sizes that grow bit by bit want new memory now and then only; what is over twice as large
-// as any of the last calls wanted goes.
+// Returns how many bytes a call takes.  Existing memory is reused if it is large enough.  Else it
+// grows by at least a quarter, so that slowly growing sizes need new memory only now and then.
+// Memory that is more than twice as large as the last calls needed is replaced.
 int64_t wanted_bytes(const Arena &arena, ScratchMemory *memory) {
     constexpr int LOOKED_AT = 32;
     constexpr int64_t LEAST = 4 << 10;
@@ -86,7 +86,7 @@ bool Scratch::take(const Program &program) {
             if (here.base && (here.stream != stream || gpu_recording(stream))) drop(program, (int)i);
             here.stream = stream;
         }
-        if (here.tensor.present()) continue; /* its address is null where it has no bytes */
+        if (here.tensor.present()) continue; /* its address is null if it has no bytes */
         here.bytes = bytes;
         if (!make_memory(arena, bytes, &here.tensor) || !tensor_data(here.tensor, &here.base)) return false;
     }

@@ -1,4 +1,4 @@
-// Counts which sizes keep coming.
+// Counts which sizes many calls have.
 #include "regulars.h"
 
 #include "plan.h"
@@ -18,7 +18,7 @@ PyObject *Regulars::meet(PyObject *plan, const Program &program) {
         }
     }
     if (latest == nullptr) return nullptr;
-    PyObject *own = latest->plan; // before others run, for whom the latest is another
+    PyObject *own = latest->plan; // read now: `tell` may run other calls, which change `latest`
     if (!latest->told && ++latest->calls == OFTEN && asked < MOST) tell(plan, program, latest);
     return own;
 }
@@ -29,9 +29,9 @@ Regulars::Regular *Regulars::find(const std::vector<int64_t> &values) {
     return nullptr;
 }
 
-// Room for sizes that are not among the regulars.  Where there is none, each of those that have no plan
-// counts one call less (Misra and Gries, Finding repeated elements, 1982): only what makes up more than one
-// part in nine of the calls stays.
+// Returns a free entry for new sizes.  If there is none, it decreases by one the count of each entry
+// for which no plan was requested (Misra and Gries, Finding repeated elements, 1982): only sizes of
+// more than one in nine calls stay.
 Regulars::Regular *Regulars::newcomer() {
     for (Regular &regular : regulars)
         if (regular.calls == 0) return &regular;
@@ -54,7 +54,7 @@ void Regulars::tell(PyObject *plan, const Program &program, Regular *regular) {
     PyObject *done = values ? PyObject_CallFunctionObjArgs(program.steady, plan, values, nullptr) : nullptr;
     Py_XDECREF(values);
     Py_XDECREF(done);
-    if (done == nullptr) PyErr_WriteUnraisable(plan); // the call itself goes on
+    if (done == nullptr) PyErr_WriteUnraisable(plan); // the call itself continues
 }
 
 bool Regulars::settle(PyObject *values, PyObject *other) {

@@ -1,8 +1,8 @@
-// Sizes that keep coming, and the plans that are made for them alone.
+// Sizes that many calls have, and the plans that are compiled for them (hot shapes).
 //
-// A plan whose sizes vary counts the calls that come with the same ones.  Of those that come often its spec's
-// `steady` is told, once; the plan that is made of that is taken over whenever it is ready, and runs the
-// calls with these sizes from then on.
+// A plan with symbolic sizes counts the calls by their sizes.  It calls `steady` of its spec once
+// for sizes that come often.  When the plan for these sizes is ready, it runs the calls with them
+// from then on.
 #pragma once
 
 #include <Python.h>
@@ -20,19 +20,21 @@ class Regulars {
     Regulars() = default;
     Regulars(const Regulars &) = delete;
     ~Regulars() { clear(); }
-    // Whether the latest call's plan may serve the next one: `stamp` is that of the sizes it had.
+    // Returns the plan for the sizes of the latest call, or nullptr.  `stamp`: that of the
+    // program's sizes.
     PyObject *usual(uint64_t stamp) const { return latest && this->stamp == stamp ? latest->plan : nullptr; }
-    // A call with these sizes: the plan that is there for them (borrowed), or nullptr.  `plan`: whose calls
-    // these are.
+    // Counts a call with the sizes of `program`; returns the plan for these sizes (borrowed), or
+    // nullptr. `plan`: the plan that is called.
     PyObject *meet(PyObject *plan, const Program &program);
-    // From now on `other` serves the calls with these values of the plan's keys; false with an exception set.
+    // From now on `other` runs the calls with these values of the plan's keys; false with an
+    // exception set.
     bool settle(PyObject *values, PyObject *other);
     int traverse(visitproc visit, void *arg) const;
     void clear();
 
   private:
     static constexpr int OFTEN = 48; // calls
-    static constexpr int MOST = 4;   // plans that are asked for
+    static constexpr int MOST = 4;   // plans that are requested
     struct Regular {
         std::vector<int64_t> values;
         int calls = 0;
@@ -41,7 +43,7 @@ class Regulars {
     };
     std::array<Regular, 8> regulars;
     Regular *latest = nullptr;
-    uint64_t stamp = 0; // of the sizes of the latest call
+    uint64_t stamp = 0; // that of the sizes of the latest call
     int asked = 0;
 
     Regular *find(const std::vector<int64_t> &values);

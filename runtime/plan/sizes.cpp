@@ -1,4 +1,4 @@
-// Finds what depends on which size, and brings it up to date in a call that has others than the one before.
+// Finds what depends on each size, and updates it if a call has other sizes than the call before.
 #include "plan.h"
 
 #include <algorithm>
@@ -7,8 +7,8 @@ namespace frameloom {
 
 namespace {
 
-// Goes through a program and enters every place where a size stands, and everything that is derived from such
-// a place, into the group of the size.
+// Goes through a program and adds each place that holds a size, and everything that is derived from
+// such a place, to the group of the size.
 class Binder {
   public:
     explicit Binder(Program *program) : program(program), sizes(program->sizes) {}
@@ -33,7 +33,7 @@ class Binder {
     Sizes &sizes;
     bool good = true;
 
-    // When each size is known, and how it is found.
+    // Finds when each size is known, and where it is read.
     bool order() {
         for (Size &size : sizes.all) {
             if (is_late(size) && !bind_result(size)) return false;
@@ -56,7 +56,7 @@ class Binder {
             }
             Extern &call = program->externs[program->steps[step].number];
             call.sizes = (int)sizes.groups.size() - 1;
-            /* Results that are made before the call have sizes by then. */
+            /* Such a shim needs the results' sizes before the call. */
             if (call.shim.shim && call.shim.shim->out) call.shim = ShimCall{};
         }
         for (const Read &read : program->reads)
@@ -112,7 +112,7 @@ class Binder {
         return true;
     }
 
-    // An element of a plain vector whose size is known before.
+    // Whether it is an element of a contiguous vector on the CPU whose size is fixed.
     static bool is_item(const Buffer &buffer, int index) {
         const Layout &layout = buffer.layout;
         return buffer.kind != Buffer::NUMBER && buffer.device == "cpu" && layout.shape.size() == 1 &&
@@ -208,7 +208,7 @@ class Binder {
     }
 };
 
-// What a tensor tells; nullptr with an exception set.
+// Reads the sizes, strides or offset of a tensor; nullptr with an exception set.
 const int64_t *read_tensor(SizeSource *source, const Tensor &tensor) {
     Form form = source->kind == Size::STRIDES  ? Form::STRIDES
                 : source->kind == Size::OFFSET ? Form::OFFSET
@@ -217,7 +217,7 @@ const int64_t *read_tensor(SizeSource *source, const Tensor &tensor) {
     return tensor_form(tensor, form, &source->room);
 }
 
-// 1: another value than in the last call, 0: the same, -1: exception.
+// Returns 1 if a value differs from the last call, 0 if none does, -1 with an exception set.
 int read(Sizes *sizes, SizeSource *source, const Tensor *tensors, void *const *data) {
     const int64_t *from = reinterpret_cast<const int64_t *>(&data[source->buffer]);
     if (source->kind == Size::ITEM) {
@@ -262,7 +262,7 @@ bool settle_launch(const Sizes &sizes, Launch *launch) {
     return true;
 }
 
-// What an arena has to have room for; false with an exception set.
+// Computes the bytes of each arena; false with an exception set.
 bool settle_arenas(Program *program) {
     for (Arena &arena : program->arenas)
         if (arena.is_sized) arena.bytes = 0;
@@ -279,7 +279,7 @@ bool settle_arenas(Program *program) {
     return true;
 }
 
-// 1, 0: refused, -1: exception.
+// Returns 1 if done, 0 if the sizes are refused, -1 with an exception set.
 int settle(Program *program, SizeGroup *group) {
     Sizes &sizes = program->sizes;
     for (int size : group->computed)
@@ -342,7 +342,7 @@ int sizes_update(Program *program, SizeGroup *group, const Tensor *tensors, void
         int found = read(&sizes, &source, tensors, data);
         if (found < 0) {
             group->known = false;
-            sizes.stamp = ++changes; // some may be this call's already
+            sizes.stamp = ++changes; // some values may already be those of this call
             return -1;
         }
         other |= found > 0;

@@ -1,9 +1,9 @@
-// Results that are views which autograd and `_base` know.  Eager PyTorch makes them, asked directly where its
-// libraries have the function that `Tensor.as_strided` comes to: a call with four results took 5.8 us through
-// Python's method, and takes 2.3.
+// Makes results that are views, and that autograd and `_base` know as views.  PyTorch makes them:
+// its C++ function behind `Tensor.as_strided` is called directly if its libraries export it.  A
+// call with four results took 5.8 us through Python's method, and takes 2.3.
 //
-// The types stand for PyTorch's own in that function's signature.  What decides how they are passed is kept:
-// a tensor and an optional number have destructors, a list of numbers is two words.
+// The types below replace PyTorch's own in the signature of that function.  They are passed in the
+// same way: a tensor and an optional number have destructors, and a list of numbers is two words.
 #include "tensors.h"
 
 namespace frameloom {
@@ -14,7 +14,7 @@ struct MadeTensor { // at::Tensor
     void *memory;
     ~MadeTensor() {}
 };
-struct Numbers { // c10::ArrayRef<c10::SymInt>; a SymInt that is no expression is the number
+struct Numbers { // c10::ArrayRef<c10::SymInt>; a SymInt without expression is the number
     const int64_t *first;
     size_t count;
 };
@@ -33,7 +33,7 @@ PyObject *by_python(PyObject *base, const Layout &layout, int64_t offset) {
                                layout.shape_tuple(), layout.stride_tuple(), layout.dtype_object);
 }
 
-// Whether no number of these stands for an expression, as the lowest do.
+// Whether all are plain numbers: the lowest values of a SymInt stand for expressions.
 bool are_numbers(const std::vector<int64_t> &values) {
     for (int64_t value : values)
         if (value < 0) return false;
@@ -42,7 +42,7 @@ bool are_numbers(const std::vector<int64_t> &values) {
 
 } // namespace
 
-// Subclasses may have a say in what their views are: Python asks them.
+// Subclasses may override how views are made, so those are made through Python.
 PyObject *tensor_strided_view(PyObject *base, const Layout &layout, int64_t offset) {
     static const AsStrided as_strided = reinterpret_cast<AsStrided>(torch_symbol(AS_STRIDED));
     const TorchApi *api = torch_api();
@@ -59,9 +59,9 @@ PyObject *tensor_strided_view(PyObject *base, const Layout &layout, int64_t offs
         MadeTensor made =
             as_strided(tensor.handle, Numbers{layout.shape.data(), layout.shape.size()},
                        Numbers{layout.strides.data(), layout.strides.size()}, MaybeNumber{start + offset});
-        return api->wrap_moved(reinterpret_cast<Handle>(&made)); // which leaves nothing to free in `made`
+        return api->wrap_moved(reinterpret_cast<Handle>(&made)); // it leaves nothing to free in `made`
     } catch (...) {
-        return by_python(base, layout, offset); // which raises it as eager does
+        return by_python(base, layout, offset); // it raises the exception of eager
     }
 }
 

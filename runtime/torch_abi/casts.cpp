@@ -1,5 +1,5 @@
-// The casts of weights that autocast keeps for its own ops until a region ends.  No function of Python's
-// gives one, so PyTorch's own is asked; where it is not found, None is given.
+// The casts of weights that autocast keeps for its own ops until a region ends.  There is no Python
+// function for them, so PyTorch's C++ function is called; if it is not found, the result is None.
 #include "library.h"
 #include "tensors.h"
 
@@ -22,7 +22,7 @@ constexpr const char *CACHED_CAST =
 PyObject *cast(CachedCast function, int dtype, Handle tensor, int device) {
     std::string error;
     MadeTensor made{nullptr};
-    // It holds a lock of its own meanwhile, and may come back to Python for it.
+    // Without the GIL: the function holds a lock of its own, and may call Python while it does.
     PyThreadState *thread = PyEval_SaveThread();
     try {
         MadeTensor result = function(static_cast<int8_t>(dtype), tensor, static_cast<int8_t>(device));
@@ -36,7 +36,7 @@ PyObject *cast(CachedCast function, int dtype, Handle tensor, int device) {
         PyErr_SetString(PyExc_RuntimeError, error.c_str());
         return nullptr;
     }
-    return torch_api()->wrap_moved(reinterpret_cast<Handle>(&made)); // which leaves nothing to free in `made`
+    return torch_api()->wrap_moved(reinterpret_cast<Handle>(&made)); // it leaves nothing to free in `made`
 }
 
 } // namespace

@@ -1,8 +1,8 @@
-// Loads kernels and launches them by the CUDA driver interface.
+// Loads kernels and launches them through the CUDA driver interface.
 //
-// Neither CUDA's headers nor its toolkit are needed: the few functions are declared here and found in the
-// driver's library.  Contexts are the devices' primary ones, which PyTorch uses; streams and the current
-// device are PyTorch's, asked for by its C interface.
+// CUDA's headers and toolkit are not needed: the few functions are declared here and found in the
+// driver's library.  Contexts are the primary ones of the devices, which PyTorch uses, too; streams
+// and the current device are PyTorch's, read through its C interface.
 #include "cuda.h"
 
 #include "tensors.h"
@@ -20,8 +20,9 @@ using Result = int;
 constexpr int MAX_DYNAMIC_SHARED = 8; // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 constexpr unsigned SHARED_WITHOUT_ASKING = 48 << 10;
 
-// A kernel whose parameters are what it writes.  The driver has copied them when a launch returns, and a CUDA
-// graph keeps its own: nothing has to stay in the CPU's memory, and nothing waits.
+// A kernel that writes its own parameters to memory.  The driver has copied them when a launch
+// returns, and a CUDA graph keeps its own copy: so nothing has to stay in the CPU's memory, and
+// nothing waits.
 constexpr char WRITER_NAME[] = "frameloom_write_words", WRITER[] = R"(
 .version 6.0
 .target sm_70
@@ -65,7 +66,7 @@ struct Driver {
                      void **, void **);
     Result (*error_text)(Result, const char **);
     Result (*is_capturing)(void *, int *); // may be nullptr
-    // PyTorch's:
+    // Functions of PyTorch:
     int32_t (*current_stream)(int32_t, void **);
     int32_t (*make_guard)(int32_t, void **);
     int32_t (*set_guard)(void *, int32_t);
@@ -112,7 +113,8 @@ bool find_driver() {
     return driver_found = true;
 }
 
-// What PyTorch raises for errors of a device, which is a RuntimeError.
+// Returns the type that PyTorch raises for errors of a device, a subclass of RuntimeError; new
+// reference.
 PyObject *error_type() {
     PyObject *torch = PyImport_ImportModule("torch");
     PyObject *type = torch ? PyObject_GetAttrString(torch, "AcceleratorError") : nullptr;
@@ -149,7 +151,7 @@ bool context_of(int32_t device, void **context, PyObject *name) {
     return true;
 }
 
-// Loads `data` (machine code, or the driver's assembly language) into the context that `made` has.
+// Loads `data` (machine code or PTX) into the context of `made`.
 bool load_into_context(const char *data, const char *name, PyObject *shown, GpuFunction *made) {
     void *module = nullptr, *before;
     if (!succeeded(driver.push_context(made->context), "entering the context for", shown)) return false;
@@ -222,7 +224,7 @@ bool Gpu::enter(const GpuFunction &function) {
                          (int)function.device);
             return false;
         }
-        /* In a thread that has not used CUDA yet, the device is current but its context is not. */
+        /* In a thread that has not used CUDA yet, the device is current, but its context is not. */
         driver.get_context(&context);
         if (context != function.context) driver.set_context(function.context);
     }

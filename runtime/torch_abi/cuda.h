@@ -1,4 +1,4 @@
-// CUDA by its driver interface, loaded when the first kernel is; see cuda.cpp.
+// The CUDA driver interface, loaded with the first kernel; see cuda.cpp.
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
@@ -12,29 +12,29 @@ namespace frameloom {
 struct GpuFunction {
     void *function, *context; // CUfunction, CUcontext
     int32_t device;
-    int extra; // null pointers behind the parameters
+    int extra; // null pointers after the parameters
     unsigned threads, shared;
 };
 
-constexpr unsigned GPU_WORDS = 508; // what fits into the parameters of a kernel
+constexpr unsigned GPU_WORDS = 508; // the most that fit into the parameters of a kernel
 
-// What one call of a plan knows of the GPU it launches on.  The device that was current is so again
-// afterwards.
+// The GPU state of one call of a plan.  Its destructor restores the device that was current before.
 class Gpu {
   public:
     Gpu() = default;
     Gpu(const Gpu &) = delete;
     ~Gpu();
-    // `values` has a pointer per parameter; `parameters` points to each of them and to the nulls behind.
+    // `parameters` has a pointer to each value: the parameters, then the null pointers.
     bool launch(const GpuFunction &function, const unsigned *grid, void **parameters, PyObject *name) {
         return (active == function.device || enter(function)) && start(function, grid, parameters, name);
     }
-    // place[i * step] = words[i] for up to GPU_WORDS words, in the order of the stream that `user` would be
-    // launched on.
+    // Writes place[i * step] = words[i] for up to GPU_WORDS words, in the order of the stream on
+    // which `user` would be launched.
     bool write(const GpuFunction &user, void *place, const uint64_t *words, unsigned count, unsigned step,
                PyObject *name);
 
-    // The current stream of the function's device, which becomes current; false with an exception set.
+    // Finds the current stream of the function's device and makes this device current; false with
+    // an exception set.
     bool find_stream(const GpuFunction &function, void **result) {
         if (active != function.device && !enter(function)) return false;
         *result = stream;
@@ -45,17 +45,17 @@ class Gpu {
     bool enter(const GpuFunction &function);
     bool start(const GpuFunction &function, const unsigned *grid, void **parameters, PyObject *name);
 
-    int32_t active = -1; // the device that is current; -1: not looked at yet
+    int32_t active = -1; // the current device; -1: not checked yet
     void *stream = nullptr, *guard = nullptr;
 };
 
-// PyTorch's current stream on a device.
+// Finds PyTorch's current stream on a device; false with an exception set.
 bool gpu_stream(int32_t device, void **stream);
-// Whether what is done on this stream is recorded into a graph; false with no exception where that is
+// Whether work on this stream is recorded into a CUDA graph; false without an exception if that is
 // unknown.
 bool gpu_recording(void *stream);
 
-// A function of the driver's library; null where there is none.
+// Returns a function of the driver's library; null if there is none.
 void *driver_symbol(const char *name);
 
 // load_cubin(data, symbol, shared, extra, threads, device) -> handle

@@ -1,7 +1,8 @@
-// Loading generated libraries and finding functions in them.
+// Loads generated libraries and finds functions in them.
 //
-// A library stays loaded as long as the object that load_library returns, which plans that hold its addresses
-// keep. It is loaded with RTLD_LOCAL, so that equally named kernels of several libraries do not meet.
+// A library stays loaded as long as the object that load_library returns is alive; plans that use
+// its addresses keep this object.  It is loaded with RTLD_LOCAL, so that kernels of the same name
+// in several libraries do not conflict.
 #include "library.h"
 
 #include "tensors.h"

@@ -1,4 +1,4 @@
-// Functions of the module that deal with shared libraries; see library.cpp.
+// Functions of the module for shared libraries; see library.cpp.
 #pragma once
 
 #define PY_SSIZE_T_CLEAN

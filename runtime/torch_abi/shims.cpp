@@ -1,11 +1,11 @@
-// The table of library ops that run through PyTorch's stable C interface: one row an op.
+// The table of library ops that run through PyTorch's stable C interface: one row per op.
 //
-// A row says which C function it is, its parameters, and how they are passed.  An op that is not here, or is
-// called with something the row does not take, goes through its Python callable; so a row is only ever about
+// A row names the C function, its parameters, and how they are passed.  An op that is not here, or
+// that gets an argument the row does not support, is called through Python; so rows only affect
 // speed.
 //
 // Types of parameters: T tensor, O tensor or None, L tensors, M tensors or None each, i integer, I integers,
-// b bool, B bool or None, d number, D number or None, N nothing but None.  Integers among the results are
+// b bool, B bool or None, d number, D number or None, N only None.  Integers among the results are
 // dropped.
 #include "shims.h"
 
@@ -171,7 +171,7 @@ struct Binder {
         return number >= 0;
     }
 
-    // The items of a list or tuple; false if one of them does not fit.
+    // Reads the items of a list or tuple; false if one of them does not fit.
     template <typename Take> static bool each(PyObject *object, Take take) {
         if (!PyList_Check(object) && !PyTuple_Check(object)) return false;
         for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); i++)
@@ -255,7 +255,7 @@ bool shim_bind(const std::string &target, const std::string &device, PyObject *a
                ShimCall *call) {
     const TorchApi *api = torch_api();
     const Shim *shim = api && api->fast ? find_shim(target) : nullptr;
-    /* Results that are to be written in place need a function that does so. */
+    /* Results in out form need a C function that writes to given tensors. */
     if (shim == nullptr || (out_form && !shim->out) || results != (size_t)shim->results) return true;
     void *function = torch_symbol(("aoti_torch_" + device + "_" + shim->symbol).c_str());
     if (function == nullptr) return true;

@@ -8,7 +8,8 @@
 
 namespace frameloom {
 
-// The value of one parameter when the op is called; which field counts follows from the parameter's type.
+// The value of one parameter when the op is called; the parameter's type decides which field is
+// used.
 struct ShimValue {
     Handle tensor = nullptr;                  // T, O (nullptr: None)
     int64_t integer = 0;                      // i, b
@@ -25,23 +26,23 @@ struct ShimValue {
     const int32_t *optional_flag() const { return present ? &flag : nullptr; }
 };
 
-constexpr size_t SHIM_RESULTS = 12; // no op has more
+constexpr size_t SHIM_RESULTS = 12; // the most results of an op
 
 struct Shim {
     const char *target; // "aten.mm.default"
-    const char *symbol; // behind aoti_torch_<device>_
+    const char *symbol; // after aoti_torch_<device>_
     int results;
-    bool out;               // the results are passed in, made by the caller
+    bool out;               // the caller makes the results and passes them in
     const char *parameters; // in the order of the schema, "T self, d beta=1": type, name, default
     int32_t (*invoke)(void *function, const ShimValue *values, Handle *results);
 };
 
-// What a parameter is given in every call: a constant, or the tensors to look up.
+// The value of a parameter in every call: a constant, or the views of its tensors.
 struct ShimArgument {
     ShimValue value;
     std::vector<int> views; // of T, O, L and M; -1: None
     std::vector<int64_t> integers;
-    std::vector<int> sizes; // of i and I, per integer; -1: none stands there; empty: for none
+    std::vector<int> sizes; // of i and I, per integer; -1: a fixed number; empty: all are fixed
     char type;
 
     bool is_list() const { return type == 'L' || type == 'M'; }
@@ -53,11 +54,12 @@ struct ShimCall {
     std::vector<ShimArgument> arguments;
 };
 
-// Number of the view that an object of the spec stands for; -1 with an exception if it cannot be one.
+// Returns the number of the view for an object of the spec; -1 with an exception set if it is no
+// view.
 using ViewNumber = int (*)(void *context, PyObject *view);
 
-// Fills in `call` if the op, its device and these arguments can go through the C interface; leaves it empty
-// if not. False with an exception set only if the spec is wrong.
+// Fills in `call` if the C interface supports the op, its device and these arguments; otherwise
+// leaves it empty.  False with an exception set only if the spec is wrong.
 bool shim_bind(const std::string &target, const std::string &device, PyObject *args, PyObject *kwargs,
                bool out_form, size_t results, PyObject *view_type, ViewNumber view_number, void *context,
                ShimCall *call);

@@ -1,6 +1,6 @@
-// Making, viewing and inspecting tensors through PyTorch's stable C interface; see tensors.h.
+// Makes, views and inspects tensors through PyTorch's stable C interface; see tensors.h.
 //
-// Where a symbol is missing, or a dtype has no code, runtime/fallback.py does the same through Python.
+// If a symbol is missing, or a dtype has no code, runtime/fallback.py does the same through Python.
 #include "tensors.h"
 
 #include <dlfcn.h>
@@ -12,7 +12,7 @@ namespace frameloom {
 namespace {
 
 constexpr size_t OBJECT_HANDLE =
-    16; // of the at::Tensor inside a Python tensor; checked before it is relied on
+    16; // offset of the at::Tensor inside a Python tensor; checked before its first use
 
 TorchApi api;
 bool api_searched = false;
@@ -21,8 +21,8 @@ Handle inner_handle(PyObject *object) {
     return reinterpret_cast<Handle>(reinterpret_cast<char *>(object) + OBJECT_HANDLE);
 }
 
-// Whether a Python tensor holds its at::Tensor where we look for it: compared with what PyTorch says of a
-// sample.
+// Whether a Python tensor holds its at::Tensor at this offset: compares a sample with the address
+// that PyTorch reports.
 bool handle_is_inside(PyObject *torch) {
     PyObject *sample = PyObject_CallMethod(torch, "empty", "i", 1);
     PyObject *address = sample ? PyObject_GetAttrString(sample, "_cdata") : nullptr;
@@ -52,7 +52,7 @@ bool find_functions() {
            find(api.wrap, "_Z16THPVariable_WrapRKN2at10TensorBaseE");
 }
 
-// `sizes` stays empty where no SizeRef stands in the source.
+// `sizes` is empty if there is no SizeRef in the source.
 bool read_ints(PyObject *source, std::vector<int64_t> *values, std::vector<int> *sizes) {
     PyObject *list = PySequence_Fast(source, "shape and strides are sequences of int");
     if (list == nullptr) return false;
@@ -84,7 +84,7 @@ PyObject *tuple_of(const std::vector<int64_t> &values) {
     return result;
 }
 
-// str(object) without the module's name: "float32" of torch.float32.
+// Finds str(object) without the module's name: "float32" for torch.float32.
 bool short_name(PyObject *object, std::string *name) {
     PyObject *text = PyObject_Str(object);
     const char *chars = text ? PyUnicode_AsUTF8(text) : nullptr;
@@ -113,7 +113,7 @@ bool device_codes(PyObject *device, Layout *layout) {
     return good && !PyErr_Occurred();
 }
 
-// Calls a function of runtime/fallback.py; the result replaces *result.
+// Calls a function of runtime/fallback.py; its result replaces *result.
 bool by_python(Tensor *result, const char *function, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
@@ -131,7 +131,7 @@ bool failed(const char *what) {
     return false;
 }
 
-// Gradient mode through Python, with whatever exception is on its way kept.
+// Calls a function of torch._C and keeps an exception that is set.
 PyObject *call_core(const char *name, PyObject *argument) {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
@@ -294,7 +294,7 @@ bool tensor_adopt(PyObject *object, Tensor *result) {
     return true;
 }
 
-// Python raises the reason where there is no memory, e.g. which device has none.
+// If there is no memory, Python raises an error with the reason, e.g. which device has none.
 [[gnu::noinline, gnu::cold]] static bool empty_by_python(const Layout &layout, Tensor *result) {
     return by_python(result, "empty", "NNOO", layout.shape_tuple(), layout.stride_tuple(),
                      layout.dtype_object, layout.device_object);
@@ -313,7 +313,7 @@ bool tensor_empty(const Layout &layout, Tensor *result) {
 bool tensor_view(const Tensor &base, const Layout &base_layout, const Layout &layout, int64_t offset,
                  Tensor *result) {
     if (!api.fast || layout.dtype < 0 || layout.dtype != base_layout.dtype) {
-        Tensor holder = base; // wrapped here if it has no object yet; the wrapper then belongs to `holder`
+        Tensor holder = base; // gets a Python object here if it has none; that belongs to `holder`
         holder.owns_handle = holder.owns_object = false;
         PyObject *object = holder.object ? holder.object : api.wrap(base.handle);
         if (object == nullptr) return false;
@@ -403,7 +403,7 @@ const int64_t *tensor_form(const Tensor &tensor, Form form, std::vector<int64_t>
         good = read_ints(given, room, &sizes);
     }
     Py_XDECREF(given);
-    room->push_back(0); // an array also where there are no dimensions
+    room->push_back(0); // so that there is an array even without dimensions
     return good ? room->data() : nullptr;
 }
 
@@ -414,7 +414,7 @@ PyObject *tensor_object(Tensor *tensor) {
         tensor->owns_object = tensor->object != nullptr;
         return tensor->object;
     }
-    /* A tensor that only Python refers to is cheaper to make and to free than one that the handle shares. */
+    /* A tensor that only Python references is cheaper to make and to free than one shared with the handle. */
     PyObject *object = api.wrap_moved(tensor->handle);
     if (object == nullptr) return nullptr;
     api.destroy(tensor->handle);
@@ -439,8 +439,7 @@ int tensor_matches(Tensor *tensor, const Layout &layout) {
             if (shape) return form || empty;
         }
     }
-    PyObject *object =
-        tensor_object(tensor); // raises with both descriptions if this is another shape or dtype
+    PyObject *object = tensor_object(tensor); // `matches` raises if shape or dtype differ
     PyObject *answer =
         object ? PyObject_CallMethod(api.fallback, "matches", "ONNO", object, layout.shape_tuple(),
                                      layout.stride_tuple(), layout.dtype_object)

@@ -1,5 +1,5 @@
-// Tensors without PyTorch's headers: handles of its C interface, found by dlsym, and Python objects where
-// these lack.
+// Tensors without PyTorch's headers: handles of its C interface, whose functions are found with
+// dlsym, or Python objects where these are missing.
 //
 // A Handle is an at::Tensor *.  The one inside a Python tensor is borrowed; those that the C interface
 // returns are owned.
@@ -32,7 +32,7 @@ struct TorchApi {
     int32_t (*storage_offset)(Handle, int64_t *);
     int32_t (*dtype)(Handle, int32_t *);
     PyObject *(*wrap)(Handle);
-    PyObject *(*wrap_moved)(Handle); // leaves the handle empty; cheaper, may be nullptr
+    PyObject *(*wrap_moved)(Handle); // moves out of the handle, so it is empty then; cheaper; may be nullptr
     bool (*grad_enabled)();          // gradient mode of this thread; always present
     void (*set_grad_enabled)(bool);
     PyTypeObject *tensor_type; // torch.Tensor; strong
@@ -43,13 +43,13 @@ const TorchApi *torch_api();
 // Address of a symbol of the loaded PyTorch libraries, nullptr if there is none.
 void *torch_symbol(const char *name);
 
-// While it lives, autograd records nothing in this thread: what a plan computes has the history that its
-// graph was captured with, whatever mode the caller is in.
+// While it exists, autograd records nothing in this thread: results of a plan have the history with
+// which its graph was captured, regardless of the caller's mode.
 class NoGrad {
   public:
     explicit NoGrad(bool wanted) : was_enabled(wanted && torch_api()->grad_enabled()) { set(true); }
     ~NoGrad() { set(false); }
-    void set(bool now) { // for a while
+    void set(bool now) { // switches temporarily
         if (was_enabled && now != is_set) torch_api()->set_grad_enabled(!now);
         is_set = now;
     }
@@ -59,19 +59,19 @@ class NoGrad {
     bool was_enabled, is_set = false;
 };
 
-// What a buffer or view looks like.  Objects are borrowed from the plan's spec.
+// Shape, strides, dtype and device of a buffer or view.  Objects are borrowed from the plan's spec.
 struct Layout {
     std::vector<int64_t> shape, strides;
     std::vector<int> shape_sizes,
-        stride_sizes; // the sizes of the plan that stand there, -1: none; see sizes.h
+        stride_sizes; // the sizes of the plan in shape and strides; -1: a fixed number; see sizes.h
     int32_t dtype = -1, device_type = 0,
-            device_index = 0; // PyTorch's codes; dtype -1: not known to the C interface
+            device_index = 0; // PyTorch's codes; dtype -1: the C interface does not know it
     int64_t item_size = 0;
     PyObject *shape_object = nullptr, *strides_object = nullptr, *dtype_object = nullptr,
-             *device_object = nullptr; // shape and strides: null where sizes stand in them
+             *device_object = nullptr; // shape and strides: null if they contain sizes
 
     int64_t elements() const;
-    bool span(int64_t *bytes) const; // from the first element to the end of the last; false: no tensor is so
+    bool span(int64_t *bytes) const; // from the first element to the end of the last; false: impossible
     PyObject *shape_tuple() const;   // new reference
     PyObject *stride_tuple() const;
     bool is_sized() const { return !shape_object || !strides_object; }
@@ -80,13 +80,14 @@ struct Layout {
                shape_sizes == other.shape_sizes && stride_sizes == other.stride_sizes;
     }
 };
-// An int of the spec; or a SizeRef, then `size` is its index and the value 0, else -1.
+// Reads an int of the spec, with `size` -1, or a SizeRef, with its index as `size` and the value 0.
 bool read_int(PyObject *object, int64_t *value, int *size);
 bool is_size(PyObject *object);
-// `device` may be nullptr: CPU is assumed for the codes and no tensor is made from this layout.
+// `device` may be nullptr: the codes are those of the CPU then, and no tensor is made from this
+// layout.
 bool layout_parse(PyObject *shape, PyObject *strides, PyObject *dtype, PyObject *device, Layout *layout);
 
-// One tensor during a call.  Plain data: all-zero is "none", `release` gives up what it owns.
+// One tensor during a call.  Plain data: all-zero means "none"; `release` frees what it owns.
 struct Tensor {
     Handle handle;
     PyObject *object;
@@ -99,24 +100,26 @@ struct Tensor {
 // Each returns false, or nullptr, with a Python exception set when it fails.
 bool tensor_borrow(PyObject *object, Tensor *result);    // TypeError if it is no tensor
 bool tensor_adopt(PyObject *object, Tensor *result);     // steals the reference
-bool tensor_empty(const Layout &layout, Tensor *result); // uninitialised memory
+bool tensor_empty(const Layout &layout, Tensor *result); // with uninitialized memory
 bool tensor_view(const Tensor &base, const Layout &base_layout, const Layout &layout, int64_t offset,
                  Tensor *result);
 bool tensor_in_pool(const Tensor &pool, const Layout &layout, int64_t byte_offset, Tensor *result);
-// Over memory that it does not own.  Only with a `fast` interface and a dtype that has a code.
+// Makes a tensor over memory that it does not own.  Only with a `fast` interface and a dtype that
+// has a code.
 bool tensor_at(void *address, const Layout &layout, const Layout &device, Tensor *result);
 bool tensor_data(const Tensor &tensor, void **data);
-// Whether it has so many dimensions at least; if not, an exception is set.
+// Whether it has at least so many dimensions; if not, an exception is set.
 bool tensor_has_rank(const Tensor &tensor, int least);
 enum class Form { SHAPE, STRIDES, OFFSET };
-// One number a dimension, or the storage offset; in `room` where the tensor has no array of them.  nullptr
-// with an exception set.
+// Returns one number per dimension, or the storage offset; in `room` if the tensor has no array of
+// them. nullptr with an exception set.
 const int64_t *tensor_form(const Tensor &tensor, Form form, std::vector<int64_t> *room);
-// A view of `base` that autograd and `_base` know, `offset` elements of its dtype behind the base's first
-// one.
+// Makes a view of `base` that autograd and `_base` know, which starts `offset` elements of its
+// dtype after the base's first element.
 PyObject *tensor_strided_view(PyObject *base, const Layout &layout, int64_t offset);
-PyObject *tensor_object(Tensor *tensor); // borrowed from `tensor`, wrapped at the first use
-// 1 as planned, 0 other strides, -1 exception (another shape or dtype).
+PyObject *tensor_object(Tensor *tensor); // borrowed from `tensor`, made at the first use
+// Returns 1 if it is as planned, 0 if strides differ, -1 with an exception set (another shape or
+// dtype).
 int tensor_matches(Tensor *tensor, const Layout &layout);
 bool tensor_restride(Tensor *tensor, const Layout &layout);
 

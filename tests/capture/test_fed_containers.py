@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.capture.capturing import jitted
-from tests.capture.test_guard_kinds import shown
+from tests.capture.guards.test_guard_kinds import shown
 
 X = torch.ones(2)
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from frameloom.ir.program import Extern, Kernel
-from tests.capture.test_cuda_graphs import _tensors_seem_to_be_on_a_gpu, lowered
+from tests.capture.cuda.test_cuda_graphs import _tensors_seem_to_be_on_a_gpu, lowered
 from tests.codegen import triton_kernels
 
 __all__ = ["_tensors_seem_to_be_on_a_gpu"]  # a fixture

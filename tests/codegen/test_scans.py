@@ -10,7 +10,7 @@ from frameloom.codegen.triton.chip import H200
 from frameloom.codegen.triton.module import generate
 from frameloom.ir.program import Kernel
 from frameloom.runtime.build.triton_compiler import build
-from tests.capture.test_cuda_graphs import _tensors_seem_to_be_on_a_gpu, lowered
+from tests.capture.cuda.test_cuda_graphs import _tensors_seem_to_be_on_a_gpu, lowered
 from tests.codegen.test_scatter import by_triton, execute
 
 __all__ = ["_tensors_seem_to_be_on_a_gpu"]  # a fixture

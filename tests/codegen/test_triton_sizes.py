@@ -15,7 +15,7 @@ from frameloom.codegen.sizes import narrow
 from frameloom.ir.symbolic.expr import Size
 from frameloom.ir.symbolic.shape_env import ShapeEnv
 from tests.codegen.interpreted_gpu import on_a_gpu
-from tests.jit.test_dynamic import Decoder
+from tests.jit.sizes.test_dynamic import Decoder
 
 SHAPES = ((2, 3), (4, 5), (7, 2), (3, 300), (1, 9), (3, 1), (1, 1), (33, 64))
 

@@ -55,13 +55,14 @@ def _of_test(fn: Any, target: Any) -> Callable[[int], Any]:
 def of_tests(calls: int, only: str) -> Iterator[Seen]:
     from tests.programs.program import _jitted
 
-    for path in sorted(FOLDER.glob("test_*.py")):
-        module = importlib.import_module(f"tests.programs.{path.stem}")
-        for name, fn in list(vars(module).items()):
+    for path in sorted(FOLDER.rglob("test_*.py")):
+        name = ".".join(path.relative_to(FOLDER).with_suffix("").parts)
+        module = importlib.import_module(f"tests.programs.{name}")
+        for each, fn in list(vars(module).items()):
             run = getattr(fn, "__program__", None)
             if run is None or "breaks" not in run.__code__.co_freevars:
                 continue  # a test of changes makes its program anew
-            where = f"{path.stem}: {name}"
+            where = f"{path.stem}: {each}"
             if fn.__module__ != module.__name__ or not re.search(only, where):
                 continue
             target, seen = _jitted(fn)

@@ -15,7 +15,7 @@ from frameloom.options import Options
 from frameloom.pipeline import compile_graph
 from frameloom.runtime.spec import CheckCall, ExternCall, KernelCall, LaunchCall
 from tests.capture.capturing import GraphRunner
-from tests.capture.test_cuda_graphs import _tensors_seem_to_be_on_a_gpu
+from tests.capture.cuda.test_cuda_graphs import _tensors_seem_to_be_on_a_gpu
 from tests.runtime.pretend_cuda import gpu, needs_no_cuda
 
 __all__ = ["_tensors_seem_to_be_on_a_gpu", "gpu"]  # fixtures
@@ -128,7 +128,7 @@ def test_scratch_memory_on_the_gpu(generator, size, kind):
 
 def test_a_program_on_the_cpu_asks_nobody_about_gpus(generator, monkeypatch):
     from frameloom.capture.tensors.fake import fake_like
-    from tests.capture.test_cuda_graphs import record
+    from tests.capture.cuda.test_cuda_graphs import record
 
     monkeypatch.setattr(record, "fake_like", fake_like)
     spec, _ = compiled(lambda x: x + 1, X)

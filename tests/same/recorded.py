@@ -110,7 +110,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    names = [p.stem for p in sorted((ROOT / "tests/programs").glob("test_*.py"))]
+    folder = ROOT / "tests/programs"
+    paths = sorted(folder.rglob("test_*.py"))
+    names = [".".join(p.relative_to(folder).with_suffix("").parts) for p in paths]
     jobs = [("programs", name, options.folder) for name in names if options.only in name]
     jobs += [("model", model, options.folder) for model in models(options.models)]
     count = 0

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from frameloom import jit, reset
 from tests.fuzz.interpret import interpreted
-from tests.jit.training import wording
+from tests.jit.gradients.training import wording
 
 ONE: Sequence[Callable[[Any], Any]] = (
     torch.sin, torch.exp, torch.tanh, torch.Tensor.clone, torch.Tensor.square, F.softplus,

@@ -1,7 +1,8 @@
-"""What each instruction does: `TABLE` maps an opcode's name to a function `(frame, instr) -> None | the instruction to go to`.
+"""Handlers of opcodes.
 
-One file per family; each registers its functions with `handles`.  A handler pops, asks the value layer, pushes.  An opcode
-without a handler stands in `unsupported.py` with the reason, and is a break.
+`TABLE` maps an opcode's name to a function `(frame, instr) -> None | the instruction to jump to`. There is
+one file per family; each registers its functions with `handles`. A handler pops values, calls their methods,
+and pushes the result. Opcodes without a handler are in `unsupported.py` with the reason, and break the graph.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 @per_code
 def linked(code: CodeType) -> list[Instr]:
-    """The code's instructions, each with what runs it and the one after it."""
+    """Returns the code's instructions, each with its handler and the next instruction."""
     instrs = decode(code)
     for instr, after in zip(instrs, [*instrs[1:], None], strict=True):
         instr.run = TABLE.get(instr.op, unsupported)

@@ -1,4 +1,4 @@
-"""Calls and the making of functions and classes."""
+"""Calls, and the creation of functions and classes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def call(frame: Frame, ins: Instr) -> None:
 
 
 def call_with(frame: Frame, count: int, names: tuple[str, ...]) -> None:
-    """Call what lies below `count` operands, the last of which go by `names`."""
+    """Calls the callable below `count` operands; the last operands are keyword arguments with these
+    `names`."""
     operands = frame.pop_many(count)
     callee, first = pop_callable(frame)
     if (
@@ -51,7 +52,7 @@ def call_with(frame: Frame, count: int, names: tuple[str, ...]) -> None:
 
 
 def pop_callable(frame: Frame) -> tuple[Value, Value]:
-    """What is called, and its first argument or NULL."""
+    """Returns the callable, and its first argument or NULL."""
     upper, lower = frame.pop_raw(), frame.pop_raw()
     if PY313 or lower is not NULL:
         return lower, upper
@@ -59,7 +60,8 @@ def pop_callable(frame: Frame) -> tuple[Value, Value]:
 
 
 def bare_super(frame: Frame) -> Value:
-    """`super()` finds the class in `__class__` and the instance in the first argument."""
+    """Returns `super()` without arguments: the class is in `__class__`, the instance in the first
+    argument."""
     cell, code = frame.slots.get("__class__"), frame.code
     first = frame.slots.get(code.co_varnames[0]) if code.co_argcount else None
     if isinstance(first, CellValue) and code.co_varnames[0] in code.co_cellvars:
@@ -135,6 +137,6 @@ def call_intrinsic_1(frame: Frame, ins: Instr) -> None:
     elif ins.arg == 6:
         frame.push(TupleValue(list(frame.t.items(frame.pop()))))
     elif ins.arg == 3:
-        pass  # a StopIteration that leaves a generator becomes a RuntimeError there (`GeneratorValue`)
+        pass  # GeneratorValue turns a StopIteration that leaves a generator into a RuntimeError
     else:
         raise Break("opcode", f"CALL_INTRINSIC_1 {ins.arg}")

@@ -1,4 +1,4 @@
-"""Building and taking apart tuples, lists, sets and dictionaries."""
+"""Builds and unpacks tuples, lists, sets and dictionaries."""
 
 from __future__ import annotations
 
@@ -124,8 +124,8 @@ def dict_update(frame: Frame, ins: Instr) -> None:
 def mapping_entries(
     frame: Frame, source: Value, is_asked: bool = False
 ) -> Iterable[tuple[Value, Value]]:
-    """Keys and values; what code of the program says is asked as they are taken.  CPython copies the table of a dictionary whose class
-    iterates as `dict` does, past its other methods, unless `is_asked`."""
+    """Returns keys and values; methods of the program are called while they are read. If a dictionary's class
+    iterates like `dict`, CPython copies its table and ignores its other methods, unless `is_asked`."""
     if isinstance(source, MappingProxyValue):
         source = source.over
     if isinstance(source, ObjectValue) and isinstance(source.payload, DictValue):

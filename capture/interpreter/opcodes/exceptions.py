@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @handles("RAISE_VARARGS")
 def raise_varargs(frame: Frame, ins: Instr) -> None:
-    """If nothing in the captured frames handles it, the capture ends here and the program raises."""
+    """Raises an exception. If no captured frame handles it, the capture ends here and the program raises."""
     t = frame.t
     if ins.arg == 0:
         if not t.handling:
@@ -41,7 +41,7 @@ def raise_varargs(frame: Frame, ins: Instr) -> None:
 
 
 def exception_of(frame: Frame, value: Value) -> ExceptionValue:
-    """What `raise` makes of an exception or a class of them."""
+    """Returns the exception that `raise` makes of an exception or an exception class."""
     if isinstance(value, ClassValue) and issubclass(value.real, BaseException):
         value = calls.call(frame.t, value, [], {})
     if not isinstance(value, ExceptionValue):
@@ -52,7 +52,7 @@ def exception_of(frame: Frame, value: Value) -> ExceptionValue:
 @handles("PUSH_EXC_INFO")
 def push_exc_info(frame: Frame, ins: Instr) -> None:
     value = frame.pop_raw()
-    frame.push(NONE)  # the exception handled before; only POP_EXCEPT looks at it
+    frame.push(NONE)  # the exception handled before; only POP_EXCEPT reads it
     frame.push(value)
 
 
@@ -65,7 +65,7 @@ def check_exc_match(frame: Frame, ins: Instr) -> None:
     reals = [frame.t.look(cls).real for cls in classes]
     if not all(isinstance(cls, type) and issubclass(cls, BaseException) for cls in reals):
         raise Break("exception", "except with what is no exception")
-    # As the interpreter does: a metaclass is not asked, so that virtual subclasses do not count.
+    # Like CPython: no metaclass is called, so virtual subclasses do not count.
     frame.push(boolean(any(is_subtype(value.cls, cls) for cls in reals)))
 
 
@@ -114,7 +114,7 @@ def t_function(frame: Frame, manager: ObjectValue, name: str) -> BoundMethodValu
 
 @handles("WITH_EXCEPT_START")
 def with_except_start(frame: Frame, ins: Instr) -> None:
-    """An exception leaves a `with`: stack [exit, lasti, previous, exception]."""
+    """Calls `__exit__` with an exception; the stack is [exit, lasti, previous, exception]."""
     value, leave = frame.t.look(frame.stack[-1]), frame.t.look(frame.stack[-4])
     if not isinstance(value, ExceptionValue):
         raise Break("exception", "an exception leaves a with block")

@@ -1,4 +1,8 @@
-"""Opcodes that CPython 3.13 brought: two locals at once, truth as an instruction, keyword calls with the names on the stack, pieces of f-strings."""
+"""Opcodes new in CPython 3.13.
+
+They are: two locals at once, truth as an instruction, keyword calls with the names on the stack, parts of
+f-strings.
+"""
 
 from __future__ import annotations
 

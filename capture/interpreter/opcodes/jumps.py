@@ -34,7 +34,8 @@ def jump_if_true(frame: Frame, ins: Instr) -> Instr | None:
 
 
 def holds(frame: Frame, ins: Instr, jumps_if: bool) -> bool:
-    """The truth of what is on the stack.  Where a tensor decides whether the program raises, it is taken not to."""
+    """Returns the truth of the top of the stack. If tensor data decides whether the program raises, the
+    capture assumes that it does not."""
     condition = frame.pop()
     if isinstance(condition, TensorValue):
         known = condition.known_truth(frame.t)
@@ -111,7 +112,7 @@ def for_iter(frame: Frame, ins: Instr) -> Instr | None:
 
 @handles("END_FOR")
 def end_for(frame: Frame, ins: Instr) -> None:
-    """Only reached where a loop is left by other ways: FOR_ITER goes past it."""
+    """Reached only if a loop is left in another way: FOR_ITER skips it."""
     for _ in range(2 // END_FOR_LENGTH):
         frame.pop_raw()
 
@@ -128,7 +129,8 @@ def return_const(frame: Frame, ins: Instr) -> None:
 
 @handles("RETURN_GENERATOR")
 def return_generator(frame: Frame, ins: Instr) -> None:
-    """The generator object is made by the caller; its frame goes on with the value that the first `send` gives it."""
+    """Does the work of `RETURN_GENERATOR`: the caller makes the generator object, and the frame resumes with
+    the value of the first `send`."""
     frame.push(ConstValue(None))
 
 
@@ -140,7 +142,8 @@ def yield_value(frame: Frame, ins: Instr) -> None:
 
 @handles("SEND")
 def send(frame: Frame, ins: Instr) -> Instr | None:
-    """`yield from`: the inner iterator's items are passed on; at its end the jump is taken with its result on top."""
+    """Runs a step of `yield from`: passes the inner iterator's items on. At its end, jumps with its result on
+    top."""
     from frameloom.capture.interpreter.generator import GeneratorValue
     from frameloom.capture.values.base import Raised
 
@@ -164,7 +167,7 @@ def send(frame: Frame, ins: Instr) -> Instr | None:
 
 
 def finish_send(frame: Frame, ins: Instr, result: Value) -> Instr:
-    """`yield from` ends with the result of the inner generator, which lies on the stack alone."""
+    """Ends a `yield from` with the result of the inner generator, which is popped from the stack."""
     target = _sent(frame, ins, result)
     assert target is not None
     return target

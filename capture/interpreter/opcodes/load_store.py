@@ -190,7 +190,8 @@ def load_method(frame: Frame, ins: Instr) -> None:
 
 
 def push_callable(frame: Frame, value: Value) -> None:
-    """A callable, with the NULL that a call wants beside it.  The method form of an attribute is always the bound method, which calls the same."""
+    """Pushes a callable and the NULL that a call expects beside it. The method form of an attribute is always
+    a bound method; calling it does the same."""
     frame.stack.extend((value, NULL) if PY313 else (NULL, value))
 
 
@@ -222,7 +223,8 @@ def delete_attr(frame: Frame, ins: Instr) -> None:
 
 @handles("IMPORT_NAME")
 def import_name(frame: Frame, ins: Instr) -> None:
-    """A module that is imported already is simply found; importing one now would run its code."""
+    """Pushes a module that is already imported. Any other module breaks the graph, since an import would run
+    its code."""
     names, level = frame.pop().constant(), frame.pop().constant()
     name = ins.arg
     if level:
@@ -239,7 +241,7 @@ def import_name(frame: Frame, ins: Instr) -> None:
 
 
 def _is_to_be_imported(module: Any, name: str) -> bool:
-    """Whether `from module import name` looks for a module inside a package."""
+    """Whether `from module import name` imports a submodule of a package."""
     return (
         type(module) is ModuleType
         and {"__path__"} == {"__path__", "__getattr__", name} & vars(module).keys()

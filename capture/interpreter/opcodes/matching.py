@@ -1,4 +1,4 @@
-"""The match statement: sequences, mappings and classes; everything else of it is comparisons and jumps."""
+"""The match statement: sequences, mappings and classes. The rest of it is comparisons and jumps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from frameloom.capture.bytecode.instruction import Instr
     from frameloom.capture.interpreter.frame import Frame
 
-# Flags of classes.
+# Bits of `type.__flags__`.
 SEQUENCE, MAPPING, MATCHES_ITSELF = 1 << 5, 1 << 6, 1 << 22
 
 
@@ -36,7 +36,7 @@ def match_mapping(frame: Frame, ins: Instr) -> None:
 
 @handles("MATCH_KEYS")
 def match_keys(frame: Frame, ins: Instr) -> None:
-    """[subject, keys] stay; on top comes a tuple of the values, or None."""
+    """Keeps [subject, keys] on the stack and pushes a tuple of the values, or None."""
     t = frame.t
     keys, subject = frame.t.items(t.look(frame.stack[-1])), t.look(frame.stack[-2])
     if isinstance(subject, ObjectValue) and isinstance(subject.payload, DictValue):
@@ -53,7 +53,7 @@ def match_keys(frame: Frame, ins: Instr) -> None:
 
 @handles("MATCH_CLASS")
 def match_class(frame: Frame, ins: Instr) -> None:
-    """[subject, class, names] becomes a tuple of the attributes, or None."""
+    """Replaces [subject, class, names] by a tuple of the attributes, or None."""
     t = frame.t
     names = [t.look(name).constant() for name in t.items(frame.pop())]
     cls, subject = frame.pop(), frame.pop()
@@ -81,7 +81,8 @@ def match_class(frame: Frame, ins: Instr) -> None:
 
 
 def _positional(frame: Frame, cls: ClassValue, count: int) -> list[str] | None:
-    """The attributes that positional patterns stand for; None: the one pattern stands for the subject itself."""
+    """Returns the attributes that positional patterns match; None if the single pattern matches the subject
+    itself."""
     t = frame.t
     if not count:
         return []

@@ -108,7 +108,7 @@ def store_slice(frame: Frame, ins: Instr) -> None:
 
 
 def look_into(frame: Frame, key: Value) -> Value:
-    """A slice used as a key has its bounds looked at."""
+    """Resolves the lazy bounds of a slice that is used as a key."""
     if isinstance(key, SliceValue):
         for bound in key.bounds:
             frame.t.look(bound)

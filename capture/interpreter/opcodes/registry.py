@@ -15,7 +15,8 @@ ATOMIC: set[str] = set()
 
 
 def handles(*names: str, atomic: bool = False) -> Callable[[Handler], Handler]:
-    """Register a handler for these opcodes.  `atomic`: it has changed nothing when it raises, so that nothing need be kept to take it back."""
+    """Registers a handler for these opcodes. `atomic`: the handler changes nothing if it raises, so no state
+    is saved to undo it."""
 
     def register(function: Handler) -> Handler:
         for name in names:

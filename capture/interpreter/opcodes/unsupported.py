@@ -1,5 +1,8 @@
-"""Opcodes that are left to CPython, each with the reason.  Together with the table of handlers this is every opcode of every version that is known
-(tests/capture/test_opcodes.py)."""
+"""Opcodes that are left to CPython, each with the reason.
+
+This table and the table of handlers together have every opcode of all supported versions
+(tests/capture/test_opcodes.py).
+"""
 
 from __future__ import annotations
 
@@ -35,5 +38,5 @@ UNSUPPORTED: dict[str, str] = {
 
 
 def why(op: str) -> str | None:
-    """The reason, None for an opcode that nobody knows."""
+    """Returns the reason, or None for an unknown opcode."""
     return INSTRUMENTED if op.startswith("INSTRUMENTED_") else UNSUPPORTED.get(op)

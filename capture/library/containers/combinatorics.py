@@ -1,4 +1,4 @@
-"""Products, permutations and combinations of itertools, in Python (`polyfill.py` says how such a class is written)."""
+"""Products, permutations and combinations of itertools, in Python (see `polyfill.py`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from frameloom.capture.library.polyfill import iterator
 
 
 class Combinatoric:
-    """Positions come from the real iterator over ranges; `rows` are all of them."""
+    """Base class. `rows`: all combinations of positions in `pools`."""
 
     def __next__(self) -> Any:
         if self.at >= len(self.rows):

@@ -132,6 +132,6 @@ def _index(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def own_text(t: Tracer, value: Value) -> str:
-    """How a value is shown in a message."""
+    """Returns the text of a value in a message."""
     text: str = t.call_builtin(repr, [value], {}).constant()
     return text

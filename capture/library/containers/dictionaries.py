@@ -53,7 +53,7 @@ def _table(t: Tracer, args: Args) -> DictValue:
 
 
 def _written(t: Tracer, args: Args) -> Value:
-    """What methods write to: those of `OrderedDict` ask `__setitem__` of subclasses."""
+    """Returns the object that methods write to: those of `OrderedDict` call `__setitem__` of subclasses."""
     own = _table(t, args)
     return t.look(args[0]) if issubclass(own.cls, OrderedDict) else own
 
@@ -116,7 +116,7 @@ def _move_to_end(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         own.delitem(t, key)
         own.setitem(t, key, value)
         return NONE
-    for other, item in list(own.entries(t).values()):  # all others come after it
+    for other, item in list(own.entries(t).values()):  # moves all others behind it
         if other.key(t) != key.key(t):
             own.delitem(t, other)
             own.setitem(t, other, item)
@@ -267,7 +267,7 @@ def _unless_ordered(name: str, known: Known) -> Known:
     return checked
 
 
-# OrderedDict keeps its order beside the table: what dict's own methods do to the table, the order does not hear of.
+# OrderedDict keeps its order beside the table: dict's own methods change the table, but not this order.
 for _name, _own in list(vars(dict).items()):
     if _own in FUNCTIONS and _name in vars(OrderedDict) and _name != "fromkeys":
         FUNCTIONS[_own] = _unless_ordered(_name, FUNCTIONS[_own])

@@ -1,4 +1,4 @@
-"""heapq, bisect and the like, in Python."""
+"""heapq, bisect and similar functions, in Python."""
 
 from __future__ import annotations
 
@@ -124,14 +124,14 @@ def insort_left(a: Any, x: Any, lo: int = 0, hi: Any = None, *, key: Any = None)
 
 @in_python(logging.Logger.isEnabledFor)
 def is_enabled_for(self: Any, level: int) -> bool:
-    """Without the logger's cache."""
+    """Does the same as the original, without the logger's cache."""
     if self.disabled or self.manager.disable >= level:
         return False
     return bool(level >= self.getEffectiveLevel())
 
 
 class CompareKey:
-    """What functools.cmp_to_key makes of an item."""
+    """The result of functools.cmp_to_key for an item."""
 
     def __init__(self, compare: Any, item: Any) -> None:
         self.compare = compare

@@ -1,4 +1,4 @@
-"""Builtin functions that make and use up iterators."""
+"""Built-in functions that make iterators and use them up."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class CallIterator(BuiltinIterator):
-    """`iter(function, sentinel)`."""
+    """The iterator of `iter(function, sentinel)`."""
 
     ended = False
 
@@ -77,7 +77,7 @@ class CallIterator(BuiltinIterator):
 
 
 def ended_call() -> Any:
-    """Called from new code."""
+    """Called from new code: returns such an iterator that has ended."""
     iterator = iter(int, 0)
     next(iterator, None)
     return iterator
@@ -277,7 +277,7 @@ def _sorted(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def sorted_items(t: Tracer, items: Args, kwargs: Kwargs) -> Args:
-    """Items in order.  Keys that are no constants are compared by interpreted code."""
+    """Returns the items in order. Keys that are not constants are compared by interpreted code."""
     key = t.look(kwargs["key"]) if "key" in kwargs else NONE
     reverse = "reverse" in kwargs and t.look(kwargs["reverse"]).truth(t)
     ranks = [t.look(item if is_none(key) else t.call(key, [item], {})) for item in items]
@@ -293,7 +293,7 @@ def sorted_items(t: Tracer, items: Args, kwargs: Kwargs) -> Args:
 
 
 class _Rank:
-    """Has Python's own sort ask the program, in its order."""
+    """Lets Python's own sort call the program's comparisons, in its order."""
 
     def __init__(self, t: Tracer, value: Value) -> None:
         self.t = t

@@ -1,4 +1,4 @@
-"""The iterators of itertools, in Python (`polyfill.py` says how such a class is written), but for those in `combinatorics.py`."""
+"""The iterators of itertools except those in `combinatorics.py`, in Python (see `polyfill.py`)."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Islice:
         self.room = None if stop is None else stop - start
         self.step = step
         if self.room is not None and self.room < 0:
-            self.skip += self.room  # the items up to stop are used up all the same
+            self.skip += self.room  # the items up to stop are still used up
             self.room = 0
 
     @staticmethod
@@ -323,14 +323,14 @@ class Pairwise:
 
 @iterator(itertools.groupby)
 class GroupBy:
-    """No `left`: its groups share its place."""
+    """It has no `left`, since its groups share its position."""
 
     def __init__(self, iterable: Any, key: Any = None) -> None:
         self.source = iter(iterable)
         self.function = key
-        self.value = self.key = NOTHING  # the item that comes next, and its key
+        self.value = self.key = NOTHING  # the next item, and its key
         self.target = NOTHING  # the key of the last group
-        self.group: Any = NOTHING  # the mark of the group that may go on
+        self.group: Any = NOTHING  # the mark of the group that may continue
 
     def __next__(self) -> Any:
         self.group = NOTHING
@@ -361,7 +361,8 @@ class Group:
             raise StopIteration
         if owner.value is NOTHING:
             owner.advance()
-        if owner.key not in (self.group[0],) or owner.value is NOTHING:  # comparing may take it
+        # the comparison may use it up
+        if owner.key not in (self.group[0],) or owner.value is NOTHING:
             raise StopIteration
         value, owner.value, owner.key = owner.value, NOTHING, NOTHING
         return value
@@ -407,13 +408,13 @@ def tee(iterable: Any, n: int = 2) -> Any:
 
 @iterator(type(itertools.tee("")[0]))
 class Branch:
-    """No `left`: the branches share their source."""
+    """It has no `left`, since the branches share their source."""
 
     def __init__(self, source: Any, waiting: list[Any], own: Any, running: list[Any]) -> None:
         self.source = source
         self.waiting = waiting
         self.own = own
-        self.running = running  # not empty while the source is asked
+        self.running = running  # not empty while the source runs
 
     def __next__(self) -> Any:
         if not self.own:

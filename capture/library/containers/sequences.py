@@ -84,7 +84,7 @@ def _sort(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _list(t, args)
     items, now = own.items, list[Value]()
     t.change(own)
-    own.items = now  # what CPython shows while it sorts
+    own.items = now  # CPython shows an empty list while it sorts
     mark = t.mark()
     try:
         items = sorted_items(t, items, kwargs)
@@ -93,9 +93,7 @@ def _sort(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         own.items = items
     if is_changed:
         t.raise_(ValueError, "list modified during sort")
-    if t.has_changed(
-        own, mark
-    ):  # and is empty again, which CPython notices if memory was allocated
+    if t.has_changed(own, mark):  # it is empty again; CPython notices that if memory was allocated
         raise Break("opaque_object", "sort() of a list that is changed meanwhile")
     return NONE
 

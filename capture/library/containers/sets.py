@@ -22,7 +22,7 @@ def _set(t: Tracer, args: Args) -> SetValue:
 
 
 def _other(t: Tracer, value: Value) -> SetValue:
-    """Any iterable as a set."""
+    """Returns any iterable as a set."""
     found = as_set(t, t.look(value))
     return found if found is not None else set_of(t, set, t.list_items(value))
 
@@ -126,7 +126,8 @@ def _question(fn: Callable[[Any, Any], bool]) -> Known:
 
 
 def _of_each(wanted: bool) -> Known:
-    """Of an iterable that is no set, CPython takes items until one is `wanted` in the set, or not."""
+    """Returns a rule that, like CPython, takes items of an iterable that is not a set until it finds one
+    whose membership in the set is `wanted`."""
 
     def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         own, other = _set(t, args), t.look(args[1])

@@ -1,1 +1,1 @@
-"""PyTorch's Python functions and classes that are more than calls of ops: autograd, hooks, optimizers, distributions."""
+"""PyTorch's Python functions and classes that do more than call ops: autograd, hooks, optimizers..."""

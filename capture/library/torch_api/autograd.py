@@ -1,9 +1,10 @@
 """`loss.backward()` and `torch.autograd.grad(...)` inside captured code.
 
-The recording runs under autograd, so the Fakes have the history that the program's tensors have: autograd is asked for the gradients at once, and
-what it does is recorded like any other op.  What `backward` does to `.grad` of the leaves is an effect on these: a gradient that was not there is
-set, one that was is added to in place.  What is left to autograd itself, by a break: histories that began before the call, hooks,
-and gradients of gradients put into `.grad`.
+The recording runs under autograd, so the Fakes have the same history as the program's tensors. Autograd is
+called for the gradients at once, and its ops are recorded like any others. The changes that `backward`
+makes to `.grad` of the leaves are effects: a missing gradient is set, an existing one is added to in
+place. A break leaves these to autograd itself: histories that began before the call, hooks, and gradients
+of gradients put into `.grad`.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def _grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _leave(t: Tracer, inputs: Value, cause: Break) -> NoReturn:
-    """Behind a break, the outputs and what is made here would be results of one node of autograd's, with nothing between them."""
+    """Raises `cause`, or Skip if gradients of tensors made here are requested: behind a break, the outputs
+    and these tensors would be results of one autograd node, with no history between them."""
     for value in [] if is_none(t.look(inputs)) else _tensors(t, inputs):
         if value.real is None and value.fake.grad_fn is not None:
             raise Skip(f"a gradient for something that is computed here: {cause}") from cause
@@ -104,7 +106,7 @@ def _recorded_grad(t: Tracer, given: dict[str, Value]) -> Value:
         if value.real is not None and not begins_history(value.real):
             raise Break("autograd", "torch.autograd.grad(...) of a tensor that is no leaf")
     if any(value.real is not None for value in inputs):
-        # What was there before the call may lie behind what had a history then.
+        # A tensor from before the call may be part of a history that existed then.
         for leaf in leaves:
             _check_ends(t, leaf)
     seeds = t.look(given.get("grad_outputs", NONE))
@@ -122,7 +124,8 @@ def _recorded_grad(t: Tracer, given: dict[str, Value]) -> Value:
 
 @contextlib.contextmanager
 def _going_back(t: Tracer) -> Iterator[None]:
-    """Where what is recorded within fails, autograd has let go of a part of the histories already, and capture starts again with a break here."""
+    """Marks a backward pass. If recording inside fails, autograd has already freed a part of the histories,
+    so the capture starts again with a break here."""
     assert t.frame is not None
     site = (t.frame.code, t.frame.at.index)
     if t.session.is_avoided(*site):
@@ -172,7 +175,7 @@ def _tensors(t: Tracer, value: Value) -> list[TensorValue]:
 
 
 def _leaves(t: Tracer, roots: list[TensorValue]) -> list[TensorValue]:
-    """The tensors of the program at which the histories begin."""
+    """Returns the tensors of the program at which the histories begin."""
     recorder = t.recorder
     if recorder.inference or any(r.fake.grad_fn is None for r in roots):
         raise Break("autograd", "a backward pass without a history")
@@ -192,13 +195,13 @@ def _leaves(t: Tracer, roots: list[TensorValue]) -> list[TensorValue]:
     for leaf in found.values():
         if recorder.casts.has_given(leaf):
             raise Break("autograd", "a backward pass that leaves the captured code")
-        if (value := t.tensor_of(leaf)) is not None:  # others were never seen by the program
+        if (value := t.tensor_of(leaf)) is not None:  # the program never saw the others
             leaves.append(value)
     return leaves
 
 
 def _check_hooks(t: Tracer, leaf: TensorValue) -> None:
-    if leaf.origin is None:  # made here, where a hook would have been a break
+    if leaf.origin is None:  # made here, where a hook would break the graph
         return
     for name in HOOKS:
         if getattr(leaf.real, name, None) is not None:
@@ -214,7 +217,7 @@ def _check_ends(t: Tracer, leaf: TensorValue) -> None:
 
 
 def _check_leaf(t: Tracer, leaf: TensorValue) -> None:
-    """A backward pass ends there, and what it leaves is known."""
+    """Checks that a backward pass ends at the leaf, and that its gradient is known."""
     _check_ends(t, leaf)
     _check_hooks(t, leaf)
     before = leaf.gradient(t)
@@ -223,13 +226,14 @@ def _check_leaf(t: Tracer, leaf: TensorValue) -> None:
 
 
 def _accumulate(t: Tracer, leaf: TensorValue, made: TensorValue, new: set[int]) -> None:
-    """`new`: tensors that the backward pass has made.  As AccumulateGrad does.  Source: torch/csrc/autograd/functions/accumulate_grad.h."""
+    """Adds a gradient like AccumulateGrad. `new`: tensors that the backward pass has made. Source:
+    torch/csrc/autograd/functions/accumulate_grad.h."""
     before = leaf.gradient(t)
     if isinstance(before, TensorValue):
         t.torch_call(_add, [before, made], {})
         return
     fake = made.fake
-    # One that the program or another gradient has is copied, a view of it is not.
+    # A gradient that the program or another leaf has is copied; a view of it is not.
     own = id(fake) in new and id(fake) not in t.gradients_set
     tells = t.recorder.layout_assumptions.answer
     dense = tells(is_dense, leaf.fake)
@@ -257,7 +261,8 @@ def _copy_plainly(leaf: Any, made: Any) -> Any:
 
 
 def _lies_as(made: torch.Tensor, leaf: torch.Tensor, dense: bool) -> bool:
-    """Whether the gradient is kept as it is, and not copied.  Source: torch/csrc/autograd/utils/grad_layout_contract.h."""
+    """Whether the gradient is kept and not copied. Source:
+    torch/csrc/autograd/utils/grad_layout_contract.h."""
     if not dense:
         return _is_contiguous(made)
     strides = zip(made.shape, made.stride(), leaf.stride(), strict=True)
@@ -265,7 +270,8 @@ def _lies_as(made: torch.Tensor, leaf: torch.Tensor, dense: bool) -> bool:
 
 
 def _is_contiguous(made: torch.Tensor) -> bool:
-    """Which sizes are 1 is as in this call, where that decides."""
+    """Whether the gradient is contiguous. If this depends on sizes being 1, the answer is that of this
+    call."""
     step: Int = 1
     for size, stride in reversed([*zip(made.shape, made.stride(), strict=True)]):
         if not same(stride, step) and size != 1 and stride != step:
@@ -294,7 +300,8 @@ def _requires_grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _says_so_by_another(tensor: TensorValue) -> bool:
-    """Of a tensor that requires gradients: a view without history, which is none of its own."""
+    """For a tensor that requires gradients: whether it is a view without history that requires them only
+    because of another tensor."""
     if tensor.real is None:
         return has_leaf_behind(tensor.fake)  # type: ignore[arg-type]
     return real_is_leaf(tensor.real) and not begins_history(tensor.real)
@@ -310,7 +317,8 @@ def _is_view(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(torch.Tensor.detach_, torch.detach_, least=1, most=1)
 def _detach_in_place(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """Autograd refuses it for its views.  Fakes are none, and whether a given tensor is one nobody has looked."""
+    """Captures `detach_`. Autograd refuses it for views that it tracks. Fakes are no such views, and for a
+    tensor from before the call this is unknown."""
     tensor = t.look(args[0])
     if not isinstance(tensor, TensorValue) or tensor.real is not None:
         raise Break("autograd", "tensor.detach_()")
@@ -320,5 +328,6 @@ def _detach_in_place(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.torch_call(torch.Tensor.detach_, [tensor], {})
 
 
-# A break makes it anew, maybe not as one; and some of PyTorch's own functions return views only where nobody follows them.
+# A break makes it anew, maybe not as one; and some of PyTorch's own functions return views only where nobody
+# follows them.
 FOR_AUTOGRAD = "whether a tensor that is made here is a view for autograd"

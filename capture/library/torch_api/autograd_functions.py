@@ -1,7 +1,8 @@
 """`MyFunction.apply(...)` of a `torch.autograd.Function` that the program defines.
 
-Where a gradient is needed, `backward` is interpreted right after `forward`, for gradients that stand for those to come, and must do nothing but compute:
-then it may be carried out where the backward pass comes.  What cannot be followed so is left to Python.
+If a gradient is needed, `backward` is interpreted right after `forward`, with tensors that stand for the
+later gradients. It may only compute: then its ops may run later, in the backward pass. Python runs
+functions that cannot be captured so.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
 
 Function = torch.autograd.Function
-ONCE = once_differentiable(lambda *_: None).__code__  # of every function that is marked so
+ONCE = once_differentiable(lambda *_: None).__code__  # the code of every function marked so
 ASSERTION = torch.ops.aten._assert_async.msg
 
 
@@ -65,11 +66,12 @@ def _apply(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return _Call(t, cls, given).run(has_setup)
 
 
-_FUNCTIONS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by the definition of an operator
+_FUNCTIONS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # keys: definitions of operators
 
 
 def with_formula(t: Tracer, op: Any, args: Args, kwargs: Kwargs) -> Value | None:
-    """A call of an operator that the program has defined with a derivative in Python; None if it is not such a call."""
+    """Captures a call of an operator that the program has defined with a derivative in Python; None if it is
+    not such a call."""
     if not torch.is_grad_enabled() or not config.gradients:
         return None
     if isinstance(op, torch._ops.OpOverloadPacket):
@@ -105,7 +107,7 @@ def _unknown_of_context(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @contextmanager
 def _without_gradients(t: Tracer) -> Iterator[None]:
-    """A break inside takes it back with everything else."""
+    """Turns gradient mode off inside. A break inside undoes this with everything else."""
     before = torch.is_grad_enabled()
     t.settings.set(t, *GRAD, False)
     try:
@@ -117,7 +119,7 @@ def _without_gradients(t: Tracer) -> Iterator[None]:
 
 
 class _Call:
-    """One that autograd follows."""
+    """A call that autograd tracks."""
 
     def __init__(self, t: Tracer, cls: ClassValue, args: Args) -> None:
         self.t, self.cls, self.args = t, cls, args
@@ -192,7 +194,8 @@ class _Call:
         return results
 
     def _derivative(self, needs: list[Value]) -> Derivative:
-        """`backward`, interpreted here and now for gradients that stand for those to come."""
+        """Returns the derivative: interprets `backward` now, with tensors that stand for the later
+        gradients."""
         t, recorder = self.t, self.t.recorder
         constant = [id(v) for v in self._tuple("_constant")]
         materializes = self.t.look(self.context.getattr(t, "_materializes")).truth(t)
@@ -255,7 +258,7 @@ class _Call:
         return derivative
 
     def _gradients(self, found: list[Value], needs: list[Value]) -> list[TensorValue | None]:
-        """Per argument that is a tensor, as autograd takes them."""
+        """Returns a gradient or None for each argument that is a tensor, like autograd."""
         count = len(self.args)
         if len(found) < count or not all(map(is_none, found[count:])):
             raise self.left("whose backward returns another number of gradients")
@@ -273,7 +276,7 @@ class _Call:
     def _cut(
         self, last: torch.fx.Node, gradients: list[torch.fx.Node], ends: list[torch.fx.Node]
     ) -> tuple[torch.fx.Graph, list[torch.fx.Node]]:
-        """What was recorded behind `last` as a graph of its own, and what it reads of the rest."""
+        """Returns the ops recorded after `last` as a separate graph, and the other nodes that it reads."""
         inside = dict.fromkeys(recorded_behind(last))
         ends = read_pinned([*inside], ends)
         wanted: set[torch.fx.Node] = set(ends)
@@ -291,12 +294,12 @@ class _Call:
 
 
 def _zeros(result: torch.Tensor) -> torch.Tensor:
-    """The gradient of a result that has none, however the result lies."""
+    """Returns the gradient of a result that has none, for any layout of the result."""
     return torch.zeros(result.shape, dtype=result.dtype, device=result.device)
 
 
 def _like(result: torch.Tensor) -> torch.Tensor:
-    """Stands for the gradient of a result."""
+    """Returns a tensor that stands for the gradient of a result."""
     shape, given = result.shape, {"dtype": result.dtype, "device": result.device}
     if is_dense(result):
         return torch.empty_strided(shape, result.stride(), **given)  # type: ignore[call-overload, no-any-return]

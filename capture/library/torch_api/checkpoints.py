@@ -1,8 +1,9 @@
 """`torch.utils.checkpoint`: a region of the program whose results are computed again in the backward pass.
 
-The region is interpreted in its place, and what it records is marked (`Region`): the cut between forward and backward graph saves nothing
-inside (capture/autograd/partition.py).  Random numbers are saved and not drawn again, which gives the same values.  A region that does more than
-compute, which plain PyTorch would do once more in the backward pass, is left to it.
+The region is interpreted where it is called, and its ops are marked (`Region`): the partition into forward
+and backward graph saves nothing inside (capture/autograd/partition.py). Random numbers are saved and not
+drawn again, which gives the same values. A region that does more than compute is left to plain PyTorch,
+which would repeat these other actions in the backward pass.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if torch.is_inference_mode_enabled() or any(
         is_inference(f) or is_noted_as_inference(f) for f in given_tensors
     ):
-        # It saves its arguments, and one of its own, and autograd refuses.  A view it refuses where its base is changed, before it looks at the count.
+        # It saves its arguments, and one of its own, and autograd refuses. A view it refuses where its base
+        # is changed, before it looks at the count.
         raise left_to_python(" with inference tensors")
 
     def called() -> Value:
@@ -88,7 +90,7 @@ def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if reentrant:
         _check_results(t, result, rest, nodes)
     edge = {f.node for f in fakes}
-    for n in reversed(nodes):  # what a view is a view of is kept for it
+    for n in reversed(nodes):  # the base of a view is kept for it
         if n in edge and is_view(n):
             edge.update(n.all_input_nodes)
     end = torch._C._autograd._get_sequence_nr()
@@ -133,14 +135,15 @@ def _tensors(t: Tracer, value: Value) -> Iterator[TensorValue]:
 
 
 def _check_arguments(t: Tracer, args: Args) -> None:
-    """Of the older form, whose gradients come by way of its arguments."""
+    """Checks the arguments of the older (reentrant) form, whose gradients come only through its arguments."""
     tensors = [v for v in map(t.look, args) if isinstance(v, TensorValue)]
     if not any(v.fake.requires_grad for v in tensors):
         raise left_to_python(" of arguments that need no gradient")
 
 
 def _check_results(t: Tracer, result: Value, args: Args, nodes: list[Any]) -> None:
-    """Each is a new tensor with a gradient, as if made by one autograd node; and no history goes in but by way of the arguments."""
+    """Checks that each result is a new tensor with a gradient, as if one autograd node made it, and that no
+    history enters except through the arguments."""
     results = result.items if isinstance(result, TupleValue) else [result]
     own = {id(v.fake.memory) for v in map(t.look, args) if isinstance(v, TensorValue)}
     for value in map(t.look, results):
@@ -161,7 +164,7 @@ def _check_results(t: Tracer, result: Value, args: Args, nodes: list[Any]) -> No
 
 @knows(torch.is_grad_enabled, least=0, most=0)
 def _is_grad_enabled(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if any(t.regions):  # off in the forward pass and on when it is computed again
+    if any(t.regions):  # off in the forward pass and on when the region is computed again
         raise left_to_python(" that asks for the gradient mode")
     return t.evaluate(torch.is_grad_enabled, [], {})
 

@@ -1,7 +1,8 @@
-"""Control flow that data decides, for programs to call: `frameloom.cond(pred, true_fn, false_fn, operands)`.
+"""Control flow on data, for programs to call: `frameloom.cond(pred, true_fn, false_fn, operands)`.
 
-Plain Python as it stands here; a jitted function that calls it, or torch.cond and torch.while_loop, has the branches in its graph where it can
-(library/torch_api/control.py), and interprets this code where not.  Nothing else is imported with it.
+This is plain Python. A jitted function that calls it, or torch.cond and torch.while_loop, has the branches
+in its graph if possible (library/torch_api/control.py), and interprets this code otherwise. Nothing else
+is imported with it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ def cond(
     false_fn: Callable[..., Any],
     operands: Sequence[Any] = (),
 ) -> Any:
-    """`true_fn(*operands)` where `pred` is true, else `false_fn(*operands)`; `pred` is a tensor of one element, or a bool."""
+    """Returns `true_fn(*operands)` if `pred` is true, else `false_fn(*operands)`; `pred` is a tensor of one
+    element, or a bool."""
     if not isinstance(pred, (bool, int, float)):
         if not isinstance(pred, torch.Tensor):
             raise RuntimeError(f"Expected pred to be bool or tensor, but got {pred}.")
@@ -49,7 +51,7 @@ def _of_tensors(value: Any) -> bool:
 def while_loop(
     cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Sequence[Any]
 ) -> Any:
-    """What torch.while_loop does."""
+    """Does what torch.while_loop does."""
     if not callable(cond_fn) or not callable(body_fn):
         raise RuntimeError("Expect cond_fn and body_fn to be callable.")
     if not isinstance(carried_inputs, (tuple, list)):

@@ -1,7 +1,9 @@
-"""`torch.cond`, `torch.while_loop` and `frameloom.cond` on data that is not known: the branches become parts of the graph (branches.py).
+"""`torch.cond`, `torch.while_loop`, `frameloom.cond` on unknown data: the branches are in the graph.
 
-A part that does more than compute new tensors (it changes something, draws random numbers, checks data, needs gradients, depends on sizes that
-vary) is not cut out: then `capture/library/torch_api/cond.py` is interpreted in the place of the call, and the graph breaks where it looks at the data.
+recording/branches.py defines these calls. A branch must only compute new tensors. If it does more (it changes something, draws random numbers, checks
+data, needs gradients, depends on dynamic sizes), it is not cut out: then
+`capture/library/torch_api/cond.py` is interpreted in place of the call, and the graph breaks where that
+reads the data.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Unfit(Exception):
-    """A branch is no part of the graph."""
+    """A branch cannot be a part of the graph."""
 
 
 def _cond(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
@@ -73,7 +75,7 @@ FUNCTIONS[cond.cond] = _cond
 FUNCTIONS[cond._of_tensors] = lambda t, args, kwargs: interpret(t, cond._of_tensors, args, kwargs)
 
 
-# --- what becomes of them
+# --- capturing the calls
 
 
 def _choice(
@@ -111,13 +113,14 @@ def _loop(t: Tracer, cond_fn: Value, body_fn: Value, carried_inputs: Value) -> V
 
 
 def _is_plain(fake: Any) -> bool:
-    """On the CPU, of sizes that are known."""
+    """Whether a tensor is on the CPU, has constant sizes, and needs no gradient."""
     needed = fake.requires_grad and torch.is_grad_enabled()
     return fake.device.type == "cpu" and not isinstance(fake, SizedFake) and not needed
 
 
 class _Outlined:
-    """What `fn(*args)` records, cut out.  `stands`: arguments that others are given for, at each run of the part."""
+    """The ops that `fn(*args)` records, cut out of the graph. `stands`: arguments that have other values at
+    each run of the part."""
 
     def __init__(self, t: Tracer, fn: Value, args: list[Value], stands: list[Value]) -> None:
         self.t, recorder = t, t.recorder
@@ -150,7 +153,7 @@ class _Outlined:
         t.take_back(mark)
 
     def _form(self, value: Value) -> Any:
-        """The containers of the result, with the number of a tensor in the place of each."""
+        """Returns the containers of the result, with the number of each tensor in its place."""
         value = self.t.look(value)
         if isinstance(value, TensorValue):
             self.fakes.append(value.fake)
@@ -165,7 +168,7 @@ class _Outlined:
         raise Unfit
 
     def filled(self, made: list[Any], form: Any = None) -> Any:
-        """The result, of these tensors."""
+        """Returns the result with these tensors."""
         form = self.form if form is None else form
         if isinstance(form, int):
             return made[form]
@@ -216,7 +219,7 @@ def _like(x: torch.Tensor) -> torch.Tensor:
 
 
 def _called(t: Tracer, call: Any, first: list[Any], like: list[Any]) -> list[Any]:
-    """The call in the graph; its results lie in memory as `like`."""
+    """Adds the call to the graph; its results have the layouts of `like`."""
     recorder = t.recorder
     nodes = [current(v.fake, recorder) for v in first]
     t.on_undo(functools.partial(recorder.restore, recorder.snapshot()))

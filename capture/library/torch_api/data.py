@@ -1,4 +1,4 @@
-"""Functions that give Python a number of what tensors hold: known when they are captured, or taken out of a result of the graph."""
+"""Functions that return a number from tensor data: a known one, or one taken from a result of the graph."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
 
 
-# Which dtypes, the class of the number, and the dtype that holds it exactly.
+# Which dtypes, the class of the number, and the dtype that represents it exactly.
 NUMBERS: tuple[tuple[Callable[[torch.dtype], bool], type, torch.dtype], ...] = (
     (lambda dtype: dtype.is_complex, complex, torch.complex128),
     (lambda dtype: dtype.is_floating_point, float, torch.float64),
@@ -33,7 +33,7 @@ NUMBERS: tuple[tuple[Callable[[torch.dtype], bool], type, torch.dtype], ...] = (
 )
 
 
-SMALL = (torch.float32, torch.float16, torch.bfloat16)  # of at most 32 bits
+SMALL = (torch.float32, torch.float16, torch.bfloat16)  # at most 32 bits
 
 
 @knows(torch.Tensor.item, least=1, most=1)
@@ -50,7 +50,7 @@ def _item(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(torch.Tensor.tolist, least=1, most=1)
 def _tolist(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """Of few ints, which may be sizes."""
+    """Captures `tolist` for a few ints, which may be sizes."""
     broken = Break("item", "tensor.tolist(...)")
     tensor = t.look(args[0])
     if not isinstance(tensor, TensorValue) or t.frame is None:
@@ -96,7 +96,7 @@ def _near(input: torch.Tensor, other: torch.Tensor, *args: Any, **kwargs: Any) -
 
 
 def _taken_out(t: Tracer, tensor: TensorValue, broken: Break) -> Value:
-    """The number that a tensor of one element holds."""
+    """Returns the number in a tensor of one element."""
     assert t.frame is not None
     site, dtype = (t.frame.code, t.frame.at.index), tensor.fake.dtype
     if dtype is torch.uint64 or t.session.is_avoided(*site):
@@ -109,7 +109,7 @@ def _taken_out(t: Tracer, tensor: TensorValue, broken: Break) -> Value:
     cls, wide = next((c, w) for kinds, c, w in NUMBERS if kinds(dtype))
     n_ops = t.recorder.n_ops
     copy: Any = t.torch_call(_number, [tensor, ConstValue(wide)], {})
-    t.recorder.n_ops = n_ops  # for it alone, no graph is worth running
+    t.recorder.n_ops = n_ops  # a graph is not worth running for this op alone
     most = torch.finfo(torch.float32).max if dtype in SMALL else math.inf
     return NumberValue(copy, cls, site, most)
 

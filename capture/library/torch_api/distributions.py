@@ -1,4 +1,7 @@
-"""torch.distributions, whose code is interpreted like a program's: what its classes answer when they are asked, not their instances."""
+"""Rules for torch.distributions: attributes read from its classes and not from instances.
+
+Its other code is interpreted like the program's.
+"""
 
 from __future__ import annotations
 
@@ -25,5 +28,5 @@ def _lazy_property(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @functools.cache
 def _of_class(wrapped: Any) -> Any:
-    """What the class has for it: nothing but its type is ever asked, so one is as good as a new one."""
+    """Returns the attribute of the class: only its type is ever used, so one object can serve all reads."""
     return _lazy_property_and_property(wrapped)

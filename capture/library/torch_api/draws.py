@@ -1,7 +1,8 @@
 """Random numbers that the program draws in Python: `random.uniform(0, 1)`, `np.random.rand()`.
 
-New code draws them, in the same order, so that the stream goes on as in plain Python.  What was drawn is not known while capturing: it can be
-handed around and compared with what is out of its range (`values/draw.py`), and whatever else asks for it breaks the graph.
+New code draws them in the same order, so that the random stream is the same as in plain Python. The
+numbers are not known during the capture: they can be passed on and compared with numbers outside their
+range (`values/draw.py`), and any other use breaks the graph.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Draw:
-    """`valid`: whether a call with these arguments cannot fail.  `range`: what the number is from and to."""
+    """A drawing function. `valid`: whether a call with these arguments cannot fail. `range`: the range of the
+    number."""
 
     cls: type
     least: int
@@ -38,7 +40,7 @@ def _unit(*args: Any) -> Range:
 
 
 def _uniform(low: Any = 0.0, high: Any = 1.0) -> Range | None:
-    """From elsewhere than 0, rounding may go beyond the end."""
+    """Returns the range; None if it does not start at 0, since rounding may go beyond the end."""
     return None if low or not math.isfinite(high) else (min(0.0, high), max(0.0, high))
 
 
@@ -102,7 +104,7 @@ def _drawing(function: Any, draw: Draw) -> Known:
 
 DRAWS: dict[
     int, Any
-] = {}  # the functions by their id: some are methods, which are made anew for each look
+] = {}  # the functions by their id: some are methods, new objects at each attribute read
 
 
 def _register(function: Any, draw: Draw) -> None:
@@ -115,7 +117,7 @@ for _name, _draw in PYTHON.items():
 
 
 def is_draw(function: Any) -> bool:
-    """Whether calling it draws a number.  NumPy's functions are known from the moment that a program has imported them."""
+    """Whether calling it draws a number. NumPy's functions are known once a program has imported them."""
     if id(function) in DRAWS:
         return True
     module = sys.modules.get("numpy.random")

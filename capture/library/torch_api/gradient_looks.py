@@ -1,7 +1,8 @@
-"""What the `backward` of a Function sees of how its gradients lie.
+"""Layouts of gradients that the `backward` of a Function can see.
 
-It is interpreted once, for gradients that lie as the results do; they may come otherwise in a pass.  What it has looked at there, or made contiguous, is pinned:
-a pass in which that lies otherwise gets a copy that lies as it did here (`autograd/gradient_layouts.py`).
+It is interpreted once, for gradients with the layouts of the results; a backward pass may bring other
+layouts. Tensors whose layout it has read, or that it has made contiguous, are pinned: if a pass has
+another layout there, it gets a copy with the layout of the capture (`autograd/gradient_layouts.py`).
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
 
 ALIAS = torch.ops.aten.alias.default
-LOOKED_AT = "looked at"  # of an alias that what follows is to read
+LOOKED_AT = "looked at"  # on an alias that later nodes must read
 
 
 @knows(torch.Tensor.contiguous, least=1, most=1, keywords="memory_format")
 def _contiguous(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """Of what comes of a gradient, it says in the graph that it may copy: gradients may come in another layout than they have here."""
+    """Captures `contiguous`. For a tensor computed from a gradient, an alias in the graph marks that a copy
+    may be needed: gradients may have another layout than in the capture."""
     found, given = t.torch_call(torch.Tensor.contiguous, args, kwargs), t.look(args[0])
     if not isinstance(given, TensorValue) or not isinstance(found, TensorValue):
         return found
@@ -48,7 +50,8 @@ def _telling_layouts(fn: Any) -> Any:
             if fn is not torch.Tensor.is_contiguous or not t.look(found).truth(t):
                 raise Break("autograd_function", "a backward that looks at how gradients lie")
             seen = _node(t, t.torch_call(ALIAS, [given], {}))
-            seen.meta[PINNED] = seen.meta[LOOKED_AT] = True  # what is not is copied
+            # a tensor that is not contiguous is copied
+            seen.meta[PINNED] = seen.meta[LOOKED_AT] = True
         return found
 
     return call
@@ -63,7 +66,7 @@ def _node(t: Tracer, value: Value) -> torch.fx.Node:
 
 
 def _is_of_gradients(t: Tracer, value: Value) -> bool:
-    """Whether a tensor is computed, in a `backward`, from what it is given."""
+    """Whether a tensor is computed, in a `backward`, from its gradient arguments."""
     frame = t.frame
     while frame is not None and frame.code is not interpreted.backward_of.__code__:
         frame = frame.parent
@@ -75,7 +78,8 @@ def _is_of_gradients(t: Tracer, value: Value) -> bool:
 
 
 def read_pinned(inside: Sequence[torch.fx.Node], ends: Sequence[torch.fx.Node]) -> list[torch.fx.Node]:  # fmt: skip
-    """Has the nodes `inside` that come behind a look at a tensor read what is pinned; `ends`, where they return it."""
+    """Makes the nodes `inside` that come after a read of a tensor's layout use the pinned alias; returns
+    `ends` with the same replacement."""
     ends = [*ends]
     for place, node in enumerate(inside):
         if node.meta.pop(LOOKED_AT, False):

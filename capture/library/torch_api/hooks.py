@@ -1,4 +1,4 @@
-"""Registering a hook on a module, and removing it: the handle that PyTorch makes for it."""
+"""Registering and removing a hook on a module: the handle that PyTorch makes for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class HandleValue(ObjectValue):
-    """It refers weakly to the tables of hooks; one that is needed outside is made by plain Python at `site`."""
+    """A handle. It refers weakly to the tables of hooks; if it is needed after the capture, plain Python
+    makes it at `site`."""
 
     def __init__(self, tables: list[Value], site: tuple[CodeType, int]) -> None:
         super().__init__(RemovableHandle)
@@ -33,7 +34,7 @@ class HandleValue(ObjectValue):
 
 @knows(RemovableHandle, least=1, most=1, keywords="extra_dict")
 def _handle(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """The number is taken for good, so that nobody else gets it."""
+    """Makes a handle. Its number stays reserved, so that no other handle gets it."""
     assert t.frame is not None
     site = (t.frame.code, t.frame.at.index)
     if t.session.forced or t.session.is_avoided(*site):

@@ -1,4 +1,4 @@
-"""What stands around an optimizer's step: `record_function`, and the wrapper that switches gradients off."""
+"""Functions around an optimizer's step: `record_function`, the wrapper for gradient mode, fused kernels."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 
 @knows(torch.autograd.profiler.record_function, least=1, most=2, keywords="args name")
 def _record_function(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """A label for profilers, which do not look inside of compiled code."""
+    """Drops a label for profilers, which do not see inside compiled code."""
     return interpret(t, interpreted.unlabelled, [], {})
 
 
 @knows(torch._C._group_tensors_by_device_and_dtype, least=1, most=2, keywords="with_indices")
 def _group(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """Lists of tensors of one device and dtype, as their first list has them: (device, dtype) -> (lists, positions)."""
+    """Groups lists of tensors by device and dtype of the tensors in the first list: (device, dtype) ->
+    (lists, positions)."""
     lists = [t.list_items(items) for items in t.list_items(args[0])]
     wanted = kwargs.get("with_indices", args[1] if len(args) > 1 else FALSE)
     numbered = t.look(wanted).truth(t)
@@ -57,7 +58,8 @@ def _group(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _check_grouped(fact: tuple[torch.device, torch.dtype], other: Value) -> None:
-    """PyTorch wants what belongs together on one device; counts of steps may be on the CPU."""
+    """Breaks unless the tensors of one group are on one device, as PyTorch requires; counts of steps may be
+    on the CPU."""
     if is_none(other):
         return
     own = isinstance(other, TensorValue) and (other.fake.device, other.fake.dtype)
@@ -70,14 +72,15 @@ def _check_grouped(fact: tuple[torch.device, torch.dtype], other: Value) -> None
 
 
 def _step(t: Tracer, function: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
-    # The wrapper itself also imports PyTorch's compiler, to tell it to break its graph.
+    # The wrapper itself also imports PyTorch's compiler, to make it break its graph.
     names = function.code.co_freevars
     wrapped = t.look(function.closure(t)[names.index("func")].content)
     return interpret(t, interpreted.step_with_gradients_as_asked, [wrapped, *args], kwargs)
 
 
 def _fused(function: Any, on_cpu: Any, on_gpu: Any, *first: Value) -> None:
-    """A fused kernel, which updates all tensors at once: as ops for each of them."""
+    """Registers the rule for a fused kernel, which updates all tensors at once: it is captured as ops on each
+    tensor."""
 
     def called(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         scaled = any(not is_none(t.look(kwargs.get(name, NONE))) for name in ("grad_scale", "found_inf"))  # fmt: skip
@@ -92,7 +95,7 @@ def _fused(function: Any, on_cpu: Any, on_gpu: Any, *first: Value) -> None:
             plain = all(fake.dtype.is_floating_point for fake in fakes)
             plain = plain and (not isinstance(lr, TensorValue) or lr.fake.device == device)
         else:
-            # Others are not rounded in between.
+            # For other dtypes, the kernels do not round intermediate results.
             plain = all(fake.dtype in (torch.float32, torch.float64) for fake in fakes)
             plain = plain and device.type == "cpu" and not isinstance(lr, TensorValue)
         if not plain:
@@ -113,7 +116,8 @@ _fused(
 
 
 def _health_check(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """Whether a step may be recorded into a CUDA graph; the plain one asks for the accelerator at every step."""
+    """Checks whether a step may be recorded into a CUDA graph; PyTorch's own check queries the accelerator at
+    every step."""
     if t.look(interpret(t, interpreted.graph_capture_matters, args, kwargs)).truth(t):
         raise Break("library_call", "optimizer.step() while a CUDA graph is recorded")
     return NONE
@@ -126,7 +130,7 @@ for _name in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_he
 
 
 def _code_inside(function: Any, name: str) -> CodeType | None:
-    """The code of the function `name` that `function` makes."""
+    """Returns the code of the function `name` that `function` makes."""
     codes = [c for c in function.__code__.co_consts if isinstance(c, CodeType)]
     return next((c for c in codes if c.co_name == name), None)
 
@@ -137,7 +141,7 @@ if _WRAPPER is not None and "func" in _WRAPPER.co_freevars:
 
 
 def _without_compiler(t: Tracer, function: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
-    # Around what PyTorch keeps from its own compiler, `zero_grad` among it.
+    # The wrapper around functions that PyTorch excludes from its own compiler, such as `zero_grad`.
     names = function.code.co_freevars
     return t.call(t.look(function.closure(t)[names.index("fn")].content), args, kwargs)
 
@@ -149,5 +153,5 @@ if _KEPT is not None and "fn" in _KEPT.co_freevars:
 
 @knows(inspect.unwrap(torch.optim.LBFGS.step), least=1, most=2, keywords="closure")
 def _lbfgs(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """Every turn of its loop is decided by data."""
+    """Breaks, since data decides each iteration of its loop."""
     raise Break("library_call", "LBFGS.step(...), which looks at data all the time")

@@ -1,4 +1,4 @@
-"""PyTorch's functions that are no tensor operations."""
+"""PyTorch's functions that are not tensor operations."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 # --- torch
 
 
-# They do something else where they are compiled: optimizers compute with float32 in place of Python's numbers, an encoder gives what is
-# padded other values than zero, hooks that are always called are not where a module raises.
+# These modules behave differently when compiled, so they get the answer no: optimizers compute with float32
+# in place of Python's numbers, an encoder fills padding with values other than zero, hooks that are always
+# called are not called if a module raises.
 TOLD_NOTHING = ("torch.optim.", "torch.nn.modules.", "torch.nn.functional")
 
 
@@ -45,7 +46,8 @@ for _name in ("is_compiling", "is_dynamo_compiling"):
 
 
 def _is_capturing(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """In a PyTorch without that kind of device, a class stands for what it asks, which refuses to be called."""
+    """Raises like PyTorch without that kind of device: there, the function that it calls is a class that
+    cannot be called."""
     t.raise_unworded(RuntimeError, "is_current_stream_capturing()")
 
 
@@ -75,7 +77,7 @@ def _is_inference(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(get_modes, least=0, most=0)
 def _dispatch_modes(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """None: the guards on the global state see to it."""
+    """Returns no modes: the guards on the global state check this."""
     return ListValue([])
 
 
@@ -88,7 +90,8 @@ def _is_wrapper_subclass(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(torch._check_tensor_all_with, torch._check_tensor_all, least=1, most=3)
 def _check_tensor_all(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """The first argument may be the class of the exception; the program raises it when it runs plainly."""
+    """Assumes that all elements are true. The first argument may be the class of the exception; the program
+    raises it when it runs as plain Python."""
     condition = next((v for v in map(t.look, args) if isinstance(v, TensorValue)), None)
     broken = Break("data_dependent_branch", "torch._check_tensor_all(...)")
     if condition is None or condition.fake.dtype is not torch.bool:
@@ -127,7 +130,8 @@ def _size_numel(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(torch.Tensor.storage_offset, least=1, most=1)
 def _storage_offset(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """Where a tensor from before the call starts in its storage is not part of its check, and fakes count from there."""
+    """Returns the offset in the storage. For a tensor from before the call, the start in its storage is not
+    part of its check, and the fake counts from there; so a guard is added."""
     value = t.look(args[0])
     if not isinstance(value, TensorValue):
         raise Break("unknown_call", "Tensor.storage_offset(...)")
@@ -141,10 +145,11 @@ def _storage_offset(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _as_strided(fn: Any, position: int) -> Known:
-    """`position`: of the offset among its arguments."""
+    """Returns the rule. `position`: index of the offset among its arguments."""
 
     def call(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        """A given offset counts from the start of the storage, where fakes of earlier tensors start."""
+        """Breaks unless an earlier tensor starts at the start of its storage: a given offset counts from
+        there, and the fake counts from the tensor's start."""
         value = t.look(args[0])
         given = args[position] if len(args) > position else kwargs.get("storage_offset")
         if isinstance(value, TensorValue) and given is not None:
@@ -160,8 +165,9 @@ def _as_strided(fn: Any, position: int) -> Known:
 
 
 def _in_place_of(fn: Any) -> Known:
-    """The result lies where the first argument does in its storage, and has all that is there, between its elements too; results of graphs
-    start theirs, and have nothing there."""
+    """Returns the rule for a function whose result has the first argument's offset in its storage, and also
+    the data between its elements. Results of graphs have the offset 0, and no data between elements, so
+    other cases break."""
 
     def call(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         value = t.look(args[0]) if args else None
@@ -180,7 +186,8 @@ def _in_place_of(fn: Any) -> Known:
 
 
 def _of_wider_elements(fn: Any) -> Known:
-    """PyTorch refuses a view whose elements are several of the tensor's where it starts between two of them, counted from the start of the storage."""
+    """PyTorch refuses a view with wider elements if it does not start at a multiple of their width, counted
+    from the start of the storage; a guard checks this."""
 
     def call(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         value = t.look(args[0])
@@ -189,7 +196,7 @@ def _of_wider_elements(fn: Any) -> Known:
         given = t.look(args[1] if len(args) > 1 else kwargs.get("dtype", args[0]))
         size = value.fake.dtype.itemsize
         wanted = size if fn is torch.Tensor.view else 2 * size
-        if given.type() is torch.dtype:  # else a size, which is not asked what it is
+        if given.type() is torch.dtype:  # otherwise a size, whose value is not read
             wanted = given.constant().itemsize
         owner = t.recorder.memory_owner(value.fake)  # type: ignore[arg-type]
         if owner is not None and wanted > size:

@@ -1,6 +1,6 @@
-"""Whether a part of the program does more than compute: whether it changes what was there before.
+"""Detects whether a part of the program changes anything that existed before it.
 
-Such a part cannot be carried out at another time, or once more, than the program says.
+Such a part cannot run at another time than in the program, or more than once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Watched:
-    """From here on; `given`: what it is given."""
+    """Watches for changes from now on; `given`: the arguments of the part."""
 
     def __init__(self, t: Tracer, given: list[Value]) -> None:
         self.t = t
@@ -46,7 +46,7 @@ class Watched:
                 stack += value.parts()
 
     def changed(self) -> str | None:
-        """What it has changed so far, None if nothing."""
+        """Returns what it has changed so far, None if nothing."""
         t = self.t
         values = [entry[0] for entry in t._journal[self.mark :] if isinstance(entry, tuple)]
         if any(v.origin is not None or id(v) in self.seen for v in values):

@@ -1,7 +1,8 @@
 """Tuples, lists and slices.
 
-A container that existed before the call notes its type and length as guards when it is looked at, and its items one by one as they are
-used.  A changed list is written back at the end of the capture (`effects.py`); new ones are built by new code.
+For a container from before the call, guards on type and length are added when it is looked at, and guards
+on items when they are used. A changed list is written back at the end of the capture (`effects.py`); new
+code builds new ones.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class SequenceValue(Value):
-    """What lists and tuples share.  `items` are values, possibly lazy."""
+    """The base class of lists and tuples. `items` are values, possibly lazy."""
 
     items: list[Value]
 
     @property
     def is_shared(self) -> bool:
-        """Whether CPython takes the object itself where another one with the same items is asked for."""
+        """Whether CPython returns the object itself where a copy with the same items is requested."""
         return self.type() is tuple
 
     def parts(self) -> list[Value]:
@@ -69,7 +70,8 @@ class SequenceValue(Value):
 
 
 class TupleValue(SequenceValue):
-    """A tuple or an instance of a subclass that holds nothing but its items (torch.Size, namedtuples, torch.return_types)."""
+    """A tuple or an instance of a subclass that has only its items (torch.Size, namedtuples,
+    torch.return_types)."""
 
     def __init__(
         self, items: list[Value], cls: type = tuple, real: Any = None, origin: Origin | None = None
@@ -128,7 +130,7 @@ NAMEDTUPLE_METHODS = frozenset(
 
 
 def is_plain_tuple_class(cls: type) -> bool:
-    """Whether instances behave as tuples with names for their items, and nothing more."""
+    """Whether instances behave like tuples with names for their items, and nothing more."""
     if cls is torch.Size or cls.__module__ == "torch.return_types":
         return True
     special = {
@@ -140,7 +142,7 @@ def is_plain_tuple_class(cls: type) -> bool:
 
 
 def make_tuple(cls: type, items: Any) -> Any:
-    """A tuple of class `cls`: namedtuples take their items one by one in `_make`, the others as one iterable."""
+    """Returns a tuple of class `cls`: namedtuples are made with `_make`, the others by calling the class."""
     return cls._make(items) if hasattr(cls, "_make") else cls(items)  # type: ignore[attr-defined]
 
 
@@ -151,7 +153,8 @@ def structure_fields(cls: type) -> list[str]:
 
 
 class ListValue(SequenceValue):
-    """`unseen` holds what was appended to a list from before the call of which nothing else is known, not even its length."""
+    """A list. `unseen`: items appended to a list from before the call of which nothing else is known, not
+    even its length."""
 
     def __init__(self, items: list[Value]) -> None:
         self._items: list[Value] | None = items
@@ -160,7 +163,7 @@ class ListValue(SequenceValue):
 
     @staticmethod
     def existing(t: Tracer, real: list[Any], origin: Origin) -> ListValue:
-        """A list from before the call."""
+        """Returns the value of a list from before the call."""
         value = ListValue([])
         value._items, value._t, value.real, value.origin = None, t, real, origin
         return value
@@ -258,7 +261,7 @@ PLAIN_READERS = (list.__getitem__, deque.__getitem__)
 
 
 def list_items(real: Any) -> list[Any]:
-    """The items, past an `__iter__` of a subclass."""
+    """Returns the items without calling an `__iter__` of a subclass."""
     return list((list if isinstance(real, list) else deque).__iter__(real))
 
 
@@ -293,7 +296,8 @@ class SliceValue(Value):
 
 
 def plain(value: Value) -> Any:
-    """The Python object of a constant, which C functions may be given; `value` must have been looked at."""
+    """Returns the Python object of a constant, which may be passed to C functions; `value` must have been
+    looked at."""
     found = getattr(value, "found", value)
     if found is None:
         raise NotConstant(value)
@@ -307,7 +311,7 @@ def plain(value: Value) -> Any:
 
 
 def plain_inside(t: Tracer, value: Value) -> Any:
-    """The Python object of a constant, which is looked at, and so are a tuple's items."""
+    """Looks at a constant and at a tuple's items, and returns the Python object."""
     value = t.look(value)
     for item in value.items if isinstance(value, TupleValue) else ():
         t.look(item)

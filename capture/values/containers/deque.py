@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class DequeValue(ListValue):
-    """`changes` counts them: an iterator fails after one."""
+    """A deque. `changes` counts its changes: an iterator fails after one."""
 
     def __init__(self, items: list[Value], limit: int | None = None) -> None:
         super().__init__(items if limit is None else items[max(len(items) - limit, 0) :])
@@ -26,7 +26,7 @@ class DequeValue(ListValue):
 
     @staticmethod
     def of(t: Tracer, real: deque[Any], origin: Origin) -> DequeValue:
-        """A deque from before the call."""
+        """Returns the value of a deque from before the call."""
         value = DequeValue([], None)
         value._items, value._t, value.real, value.origin = None, t, real, origin
         value.limit = real.maxlen
@@ -43,7 +43,7 @@ class DequeValue(ListValue):
         return DequeValue(items, self.limit)
 
     def set(self, t: Tracer, items: list[Value], from_left: bool = False) -> None:
-        """Give it these items; the limit drops some at the other end."""
+        """Sets its items; the limit drops some at the other end."""
         t.change(self)
         over = len(items) - self.limit if self.limit is not None else 0
         if over > 0:

@@ -1,7 +1,7 @@
 """Dictionaries, their views, and the globals of a function.
 
-A dictionary from before the call is read key by key, each with a guard of its own; `entries` holds what has been written since.  Only
-what needs the order or the number of keys guards them all.
+A dictionary from before the call is read key by key, each with its own guard; `written` has what was
+written since then. Only operations that need the order or the number of keys guard all keys.
 """
 
 from __future__ import annotations
@@ -39,19 +39,20 @@ DELETED = Deleted()
 
 
 class DictValue(Value):
-    """`real` is the dictionary as it was (None for a new one); `written` maps key -> (key value, value) since then, in order."""
+    """A dictionary. `real` is the dictionary before the call (None for a new one); `written` maps key -> (key
+    value, value) since then, in order."""
 
     def __init__(self, real: Any = None, origin: Origin | None = None, cls: type = dict) -> None:
         self.real = real
         self.origin = origin
         self.cls = cls
         self.written: dict[Any, tuple[Value, Value]] = {}
-        self.reshaped = 0  # how often a key came or went
-        self.grown = 0  # by how many keys it is larger than at first
+        self.reshaped = 0  # how many times a key was added or removed
+        self.grown = 0  # number of keys added minus number removed
         self._plain_keys: bool | None = None
         self.moved: set[Any] = (
             set()
-        )  # keys of `real` that were deleted and came back: they are last now
+        )  # keys of `real` that were deleted and added again: they are last now
 
     def type(self) -> type:
         return self.cls
@@ -61,7 +62,7 @@ class DictValue(Value):
 
     # --- reading
     def get(self, t: Tracer, key: Value) -> Value | None:
-        """The value under `key`, None if there is none."""
+        """Returns the value of `key`, None if there is none."""
         return self.get_at(t, key.key(t))
 
     def get_at(self, t: Tracer, index: Any) -> Value | None:
@@ -86,11 +87,11 @@ class DictValue(Value):
         return None
 
     def _is_old(self, t: Tracer, index: Any) -> bool:
-        """Whether the key was there before the call."""
+        """Whether the key existed before the call."""
         return self.real is not None and dict.__contains__(self.real, pin_key(t, index))
 
     def place(self, t: Tracer, index: Any) -> Origin:
-        """Where the value under a key was before the call."""
+        """Returns the source of the value that a key had before the call."""
         assert self.origin is not None
         kind = (
             "key"
@@ -100,7 +101,7 @@ class DictValue(Value):
         return self.origin.child(kind, pin_key(t, index))
 
     def _keys_are_plain(self) -> bool:
-        """Whether looking a key up runs no Python code."""
+        """Whether looking up a key runs no Python code."""
         if self._plain_keys is None:
             self._plain_keys = all(
                 type(key) in PLAIN_KEYS
@@ -111,7 +112,7 @@ class DictValue(Value):
         return self._plain_keys
 
     def entries(self, t: Tracer) -> dict[Any, tuple[Value, Value]]:
-        """Everything, in order: key -> (key value, value, possibly lazy)."""
+        """Returns all entries in order: key -> (key value, value, possibly lazy)."""
         result: dict[Any, tuple[Value, Value]] = {}
         if self.real is not None:
             keys = tuple(self.real)
@@ -184,11 +185,11 @@ class DictValue(Value):
         if before is not None and before[1] is DELETED:
             if self._is_old(t, index):
                 self.moved.add(index)
-            del self.written[index]  # it comes last again
+            del self.written[index]  # it becomes the last key again
             before = None
         is_new = before is None
         if before is None and self.real is not None and index not in self.moved:
-            is_new = self._lazy(t, index) is None  # whether the key is new decides where it stands
+            is_new = self._lazy(t, index) is None  # a new key comes last
         self.reshaped += is_new
         self.grown += is_new
         self.written[index] = (key if before is None else before[0], value)
@@ -246,12 +247,13 @@ class DictValue(Value):
 
 
 class DefaultDictValue(DictValue):
-    """collections.defaultdict."""
+    """A collections.defaultdict."""
 
     factory: Value = NONE
 
     def missing(self, t: Tracer, key: Value, holder: Value | None = None) -> Value:
-        """`holder`: the instance of a subclass, whose attribute and `__setitem__` are asked."""
+        """Adds and returns the default. `holder`: the instance of a subclass, whose attribute and
+        `__setitem__` are used."""
         factory = t.look(self.factory if holder is None else holder.getattr(t, "default_factory"))
         if isinstance(factory, ConstValue):
             return super().missing(t, key)
@@ -265,7 +267,7 @@ class DefaultDictValue(DictValue):
         return defaultdict(plain(self.factory), self._items())
 
     def empty(self) -> DefaultDictValue:
-        """Another one with the same factory."""
+        """Returns an empty one with the same factory."""
         result = DefaultDictValue(cls=defaultdict)
         result.factory = self.factory
         return result
@@ -318,7 +320,7 @@ class ViewValue(Value):
 
 
 class DictIterator(SequenceIterator):
-    """Over a dictionary or a view of it, which must not change its size meanwhile."""
+    """Iterates over a dictionary or a view of it, which must not change its size meanwhile."""
 
     def __init__(
         self, over: Value, table: DictValue, entries: dict[Any, tuple[Value, Value]], kind: str
@@ -330,7 +332,7 @@ class DictIterator(SequenceIterator):
         self.make: Any = iter
 
     def backwards(self) -> DictIterator:
-        """What `reversed` gives, made from what `iter` gives."""
+        """Turns the iterator of `iter` into that of `reversed`."""
         assert self.items is not None
         self.items, self.order, self.make = self.items[::-1], self.order[::-1], reversed
         return self
@@ -342,7 +344,7 @@ class DictIterator(SequenceIterator):
         if key is None or self.kind == "keys":
             return key
         index = self.order[self.position]
-        _, value = self.table.written.get(index, self.entries[index])  # what is there by now
+        _, value = self.table.written.get(index, self.entries[index])  # the current value
         return value if self.kind == "values" else TupleValue([key, value])
 
     def type(self) -> type:
@@ -355,13 +357,14 @@ class DictIterator(SequenceIterator):
         return super().step(t)
 
     def _fault(self) -> str | None:
-        """What Python has to say about changes since the iteration began."""
+        """Returns the text of Python's error about changes since the iteration began, None if there is
+        none."""
         reshaped, grown = self.shape
         if self.table.grown != grown:
             return "dictionary changed size during iteration"
         if self.table.reshaped == reshaped:
             return None
-        # It goes on from its place in the table, and tells of other keys where it comes to more than there were.
+        # Python's iterator continues at its place in the table, and raises if it finds more keys than before.
         raise Skip(f"keys of a {self.table.describe()} come and go while it is iterated over")
 
     def rebuild(self, r: Rebuilder) -> None:
@@ -382,7 +385,8 @@ PLAIN_KEYS = frozenset({str, int, bool, bytes, float, type(None), tuple, complex
 
 
 def guardable(key: Any) -> bool:
-    """Whether the guard tree can look the key up without running Python: plain keys by value, others by identity."""
+    """Whether the guard tree can look up the key without running Python: plain keys by value, others by
+    identity."""
     if type(key) is tuple:
         return all(map(guardable, key))
     return (
@@ -393,7 +397,8 @@ def guardable(key: Any) -> bool:
 
 
 def _is_tensor(key: Any) -> bool:
-    """Whether a tensor, whose hash is its identity, as an optimizer keeps its state by parameters."""
+    """Whether the key is a tensor, which is hashed by identity; an optimizer's state has parameters as
+    keys."""
     return type(key) in (torch.Tensor, torch.nn.Parameter)
 
 

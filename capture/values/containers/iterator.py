@@ -1,7 +1,7 @@
 """Iterators: over sequences, and the lazy ones that builtins make.
 
-Each keeps its position as plain state, advances by `step`, and is rebuilt in new code as the same iterator advanced as far, so that a loop
-can go on after a break.
+Each has its position as plain state and advances by `step`. New code rebuilds it as the same kind of
+iterator at the same position, so that a loop can continue after a break.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class IteratorValue(Value):
     """An iterator made during the capture."""
 
     def step(self, t: Tracer) -> Value | None:
-        """The next item, None at the end."""
+        """Returns the next item, None at the end."""
         raise NotImplementedError
 
     def iterate(self, t: Tracer) -> Value:
@@ -41,7 +41,7 @@ class IteratorValue(Value):
         return t.instance_attribute(self, name)
 
     def drain(self, t: Tracer) -> list[Value]:
-        """All remaining items."""
+        """Returns all remaining items."""
         items = []
         while (item := self.step(t)) is not None:
             items.append(item)
@@ -50,8 +50,9 @@ class IteratorValue(Value):
 
 
 def advanced(iterator: Any, count: int) -> Any:
-    """Called from new code: `iterator` after `count` items, some of which a list may have lost since."""
-    if type(iterator) is LIST_ITERATOR:  # which takes no position behind the end
+    """Called from new code: advances `iterator` by `count` items, some of which a list may have lost since
+    then."""
+    if type(iterator) is LIST_ITERATOR:  # it accepts no position past the end
         over = iterator.__reduce__()[1][0]
         missing = max(0, count - list.__len__(over))
         list.extend(over, [None] * missing)
@@ -72,7 +73,7 @@ def set_position(iterator: Any, position: int) -> Any:
 
 
 def ended_iterator(cls: type) -> Any:
-    """Called from new code: an iterator of this class that has ended."""
+    """Called from new code: returns an iterator of this class that has ended."""
     sources: tuple[Any, ...] = (
         [],
         (),
@@ -93,7 +94,7 @@ def ended_iterator(cls: type) -> Any:
 
 
 def failing_iterator(fault: str) -> Any:
-    """Called from new code: an iterator that raises, as those of containers do after a change."""
+    """Called from new code: returns an iterator that raises, as those of containers do after a change."""
 
     def fail() -> Any:
         raise RuntimeError(fault)
@@ -103,7 +104,7 @@ def failing_iterator(fault: str) -> Any:
 
 
 def advance(iterator: Any, count: int, ended: bool) -> None:
-    """Called from new code: the effect of using an iterator."""
+    """Called from new code: replays the use of an iterator."""
     for _ in range(count):
         next(iterator)
     if ended:
@@ -111,15 +112,16 @@ def advance(iterator: Any, count: int, ended: bool) -> None:
 
 
 class SequenceIterator(IteratorValue):
-    """Over a value whose items are known (`items`), or a list or range that is asked afresh at each step.  Once at its end it stays there."""
+    """Iterates over a value whose items are known (`items`), or over a list or range that is read again at
+    each step. Once it has ended it stays ended."""
 
     def __init__(self, over: Value, items: list[Value] | None, position: int = 0) -> None:
         self.over = over
         self.items = items
-        self.position = self.start = position  # of one that existed, `start` is where it stood
+        self.position = self.start = position  # `start`: position before the call
         self.ended = False
 
-    cls: Any = None  # of one that existed
+    cls: Any = None  # the class of an existing iterator
     asks_program = False  # whether a step runs code of the program
 
     def type(self) -> type:
@@ -169,7 +171,7 @@ class SequenceIterator(IteratorValue):
 
 
 class ReversedIterator(SequenceIterator):
-    """`reversed` of a list or tuple: from what was its end, asking a list afresh at each step."""
+    """The `reversed` of a list or tuple: starts at its original end, and reads a list again at each step."""
 
     def __init__(self, over: Value, left: int) -> None:
         super().__init__(over, None)
@@ -204,8 +206,8 @@ class ReversedIterator(SequenceIterator):
 
 
 def reversed_from(over: Any, left: int) -> Any:
-    """Called from new code: `reversed(over)` with so many items left, of a list that may have had more when it was called, and has got
-    them back when the next is asked for."""
+    """Called from new code: returns `reversed(over)` with `left` items left. When `reversed` was called, the
+    list may have had more items than now, and it may get them back before the next step."""
     missing = left - len(over)
     if missing <= 0 or type(over) is not list:
         return set_position(reversed(over), left - 1)
@@ -216,7 +218,8 @@ def reversed_from(over: Any, left: int) -> Any:
 
 
 class BuiltinIterator(IteratorValue):
-    """enumerate, zip, map, filter, reversed...: `make` is the class, `inputs` its arguments as the program gave them, `pull` one step."""
+    """enumerate, zip, map, filter, reversed...: `make` is the class, `arguments` and `kwargs` are the
+    program's arguments, `pull` is one step."""
 
     def __init__(
         self, make: type, arguments: list[Value], kwargs: dict[str, Value], pull: Any
@@ -246,7 +249,8 @@ class BuiltinIterator(IteratorValue):
 
 
 class EnumerateValue(BuiltinIterator):
-    """`enumerate`: its count is state of its own, since the inner iterator is rebuilt where it stands."""
+    """`enumerate`: its count is separate state, since the inner iterator is rebuilt at its current
+    position."""
 
     def __init__(self, inner: IteratorValue, count: int) -> None:
         super().__init__(enumerate, [inner], {}, None)
@@ -277,7 +281,8 @@ class EnumerateValue(BuiltinIterator):
 
 
 class GetitemIterator(SequenceIterator):
-    """Over an object that has `__getitem__` alone: it is asked for 0, 1, ... until it raises IndexError."""
+    """Iterates over an object that has only `__getitem__`: calls it with 0, 1, ... until it raises
+    IndexError."""
 
     asks_program = True
 
@@ -302,7 +307,7 @@ class _Indexed:
 
 
 class GetitemReversed(SequenceIterator):
-    """`reversed` of an object with `__len__` and `__getitem__`."""
+    """The `reversed` of an object with `__len__` and `__getitem__`."""
 
     asks_program = True
 
@@ -327,7 +332,7 @@ class GetitemReversed(SequenceIterator):
         if self.ended:
             r.code.call_const(ended_iterator, reversed)
             return
-        if self.over.type() not in (str, bytes):  # it would be asked for its length again
+        if self.over.type() not in (str, bytes):  # its length would be read again
             raise Break("cannot_rebuild", f"reversed({self.over.describe()})")
         r.code.start_call(reversed)
         r.load(self.over)

@@ -1,7 +1,8 @@
 """Sets and frozensets.
 
-The order in which a set gives its items follows from their hashes and from all that was done to it.  `twin` is a real set of the same keys to
-which the same was done, as long as the keys are the program's own objects; from before the call, the guards say the order.
+The iteration order of a set depends on the hashes of its items and on all earlier operations on it. `twin`
+is a real set with the same keys on which the same operations were done; it exists while the keys are the
+program's own objects. For a set from before the call, guards check the order.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 
 class SetValue(Value):
-    """`entries`: key -> item.  `placed`: the same of all that it ever held, as what was taken out again stood in the way of what came later.
-    `before`: what a set from before the call held."""
+    """A set. `entries`: key -> item. `placed`: the same for all items that it ever had, since removed ones
+    affect where later ones are stored. `before`: the items of a set from before the call."""
 
     def __init__(self, cls: type = set) -> None:
         self.entries: dict[Any, Value] = {}
@@ -34,11 +35,11 @@ class SetValue(Value):
         self.cls = cls
         self.twin: Any = cls()
         self.before: dict[Any, Value] | None = None
-        self.site: Any = None  # where it was changed last
+        self.site: Any = None  # where it was last changed
 
     @staticmethod
     def existing(t: Tracer, real: Any, origin: Origin) -> SetValue | None:
-        """A set from before the call; None if the guards cannot tell its items."""
+        """Returns the value of a set from before the call; None if guards cannot compare its items."""
         members = tuple(real)
         if not all(is_guardable(member) for member in members):
             return None
@@ -59,10 +60,10 @@ class SetValue(Value):
         return list(self.entries.values())
 
     def constant(self) -> Any:
-        """To be read only: it is laid out like the program's."""
+        """Returns a real set in the order of the program's set; it must not be changed."""
         items, model = [plain(item) for item in self.entries.values()], self.model()
         if model is None and len(items) > 1:
-            raise NotConstant(self)  # nothing says the order
+            raise NotConstant(self)  # the order is unknown
         return model if type(model) is self.cls else self.cls(items)
 
     # --- changes
@@ -90,7 +91,7 @@ class SetValue(Value):
         t.change(self)
         twin = self.twin
         if is_whole := isinstance(source, SetValue | DictValue):
-            self.twin = None  # CPython takes these over in one go, which may give another order
+            self.twin = None  # CPython copies these as a whole, which may give another order
         for batch in t.batches(source):
             for item in batch:
                 item = t.look(item)
@@ -100,7 +101,8 @@ class SetValue(Value):
             self.twin = twin
 
     def note_site(self, t: Tracer) -> None:
-        """Called before a change: how the items lie then, filling a new set may not come to."""
+        """Notes the current place before a change: filling a new set may not give the order that the items
+        have then."""
         assert t.frame is not None
         site = t.frame.code, t.frame.at.index
         if t.session.is_avoided(*site):
@@ -123,7 +125,7 @@ class SetValue(Value):
         return self.entries.pop(key)
 
     def become(self, t: Tracer, other: SetValue) -> None:
-        """Take over the content of another one."""
+        """Takes over the content of another set."""
         t.change(self)
         self.entries, self.placed = dict(other.entries), dict(other.placed)
         self.twin, self.site = other.twin, other.site
@@ -139,7 +141,7 @@ class SetValue(Value):
     def restore(self, saved: Any) -> None:
         self.entries, self.placed, self.twin = saved
 
-    # --- questions
+    # --- reading
     def truth(self, t: Tracer) -> bool:
         return bool(self.entries)
 
@@ -154,7 +156,7 @@ class SetValue(Value):
         return key in self.entries
 
     def order(self) -> list[Value]:
-        """The items as Python would iterate over them."""
+        """Returns the items in Python's iteration order."""
         if len(self.entries) <= 1 or (self.before is not None and self.entries == self.before):
             return list(self.entries.values())
         if self.twin is None:
@@ -162,13 +164,13 @@ class SetValue(Value):
         return [self.entries[key] for key in self.twin]
 
     def model(self) -> Any:
-        """A real set that is laid out like this one, None if there is none."""
+        """Returns a real set that is stored like this one; None if there is none."""
         if self.twin is None and self.entries == self.before and all(map(is_own, self.entries)):
             return self.real
         return self.twin
 
     def changeable_model(self) -> Any:
-        """`model`, to be changed as the program changes this one."""
+        """Returns `model`, to be changed in the same way as this set."""
         model = self.model()
         if model is None or model is self.twin:
             return model
@@ -220,8 +222,8 @@ class SetValue(Value):
         r.code.call(1)
 
     def _fillings(self) -> Iterator[tuple[list[Value] | None, Any, tuple[Any, ...]]]:
-        """The ways to fill a new set that make it iterate as this one does: items (or None), what they are handed over in (or a constant), and
-        what is to be taken out again."""
+        """Yields the ways to fill a new set so that it has the iteration order of this one: items (or None),
+        the type that passes them (or a constant), and what must be removed again."""
         if self.twin is None:
             yield self.parts(), tuple, ()
             return
@@ -236,11 +238,11 @@ class SetValue(Value):
             yield None, frozenset(self.twin), ()
 
 
-AT_ONCE = dict.fromkeys  # a dictionary is taken over in one go, as a set is
+AT_ONCE = dict.fromkeys  # a dictionary is copied as a whole, like a set
 
 
 def _filled(source: Any, without: Iterable[Any] = ()) -> list[Any]:
-    """The order of a new set that all of `source` is put into, and `without` is taken out of."""
+    """Returns the order of a new set after adding all of `source` and removing `without`."""
     result: set[Any] = set()
     result.update(source)
     result.difference_update(without)
@@ -248,7 +250,7 @@ def _filled(source: Any, without: Iterable[Any] = ()) -> list[Any]:
 
 
 def _model(t: Tracer, source: Value) -> Any:
-    """A real set or dictionary that is laid out like `source`, None if there is none."""
+    """Returns a real set or dictionary that is stored like `source`; None if there is none."""
     if isinstance(source, SetValue):
         return source.model()
     assert isinstance(source, DictValue)
@@ -270,7 +272,7 @@ class SetIterator(SequenceIterator):
         return super().step(t)
 
     def _has_changed(self) -> bool:
-        """Whether Python says so: it looks how many items there are."""
+        """Whether Python raises an error about changes: it compares the number of items."""
         now, (placed, count) = self.over.entries.keys(), self.placed
         if self.ended or len(now) != len(self.keys):
             return not self.ended
@@ -290,7 +292,7 @@ CHANGED = "Set changed size during iteration"
 
 
 def as_set(t: Tracer, value: Value) -> SetValue | None:
-    """A set, or the view of a dictionary's keys or items as one."""
+    """Returns a set, or the view of a dictionary's keys or items as a set; None for other values."""
     if isinstance(value, SetValue):
         return value
     if not isinstance(value, ViewValue) or value.kind == "values":
@@ -306,7 +308,7 @@ def as_set(t: Tracer, value: Value) -> SetValue | None:
 
 def set_of(t: Tracer, cls: type, items: list[Value]) -> SetValue:
     result = SetValue(cls)
-    if cls is frozenset:  # made in one go
+    if cls is frozenset:  # it is filled at once
         for item in items:
             item = t.look(item)
             result.entries.setdefault(item.key(t), item)
@@ -319,7 +321,8 @@ def set_of(t: Tracer, cls: type, items: list[Value]) -> SetValue:
 
 
 def is_guardable(member: Any) -> bool:
-    """Whether guards can compare it without running Python code: plain constants by value, others by identity."""
+    """Whether guards can compare it without running Python code: plain constants by value, others by
+    identity."""
     if type(member) is tuple:
         return all(map(is_guardable, member))
     return type(member) in CONSTANTS or type(member).__hash__ in (object.__hash__, TENSOR_HASH)

@@ -1,1 +1,1 @@
-"""Numbers and sizes in the captured program, known or varying."""
+"""Numbers and sizes in the captured program, constant or dynamic."""

@@ -1,6 +1,7 @@
-"""`tensor.item()` where the program checks the number (`assert lengths.max().item() <= n`), hands it on, or computes with it as with any float.
+"""`tensor.item()` if the program checks the number, passes it on, or computes with it like any float.
 
-What Python would compute from it, the graph does, in double precision, where Python cannot raise anything.
+An example is `assert lengths.max().item() <= n`. The graph computes what Python would compute from it, in
+double precision, if Python cannot raise there.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ UNARY = (operator.neg, operator.pos)
 
 
 class NumberValue(Value):
-    """`tensor` holds the number, as int64, float64 or complex128; `cls` is the number's type.  Wherever the number itself is asked for, even to say
-    what it is, capture starts again with a break at `site`, where it was taken out of its tensor.  Behind the graph, it is taken out there."""
+    """A number of a tensor. `tensor` holds it as int64, float64 or complex128; `cls` is its type. If the
+    number itself is needed, even for a message, the capture starts again with a break at `site`, where it
+    was taken from its tensor. New code takes it from the tensor after the graph."""
 
     def __init__(
         self, tensor: TensorValue, cls: type, site: tuple[CodeType, int], most: float = math.inf
@@ -42,8 +44,8 @@ class NumberValue(Value):
         self.tensor = tensor
         self.cls = cls
         self.site = site
-        self.most = most  # a bound of its size, where it is finite
-        self.least = 0.0  # what it is at least, unless it is NaN; 0 where that is not known
+        self.most = most  # upper bound of its absolute value, if it is finite
+        self.least = 0.0  # lower bound of its absolute value, unless it is NaN; 0 if unknown
         self._size: ConstValue | None = None
 
     def type(self) -> type:
@@ -51,11 +53,11 @@ class NumberValue(Value):
 
     @property
     def fits(self) -> bool:
-        """Whether PyTorch takes it for a number of 32 bits: others it refuses."""
+        """Whether PyTorch accepts it as a 32-bit number: it refuses larger ones."""
         return self.most <= LARGEST
 
     def size(self, t: Tracer) -> ConstValue:
-        """An int, as a size."""
+        """Returns an int as a size."""
         if self._size is None:
             if self.cls is not int or not may_be_sizes(t, self.tensor.fake):
                 self.needed()
@@ -86,7 +88,7 @@ class NumberValue(Value):
 
 
 def compare(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) -> NumberValue:
-    """One of them is a `NumberValue`.  Only what PyTorch compares as exactly as Python does is compared."""
+    """Captures a comparison with a `NumberValue`, if PyTorch compares the operands as exactly as Python."""
     number = left if isinstance(left, NumberValue) else right
     assert isinstance(number, NumberValue)
     if fn not in COMPARISONS or number.cls is complex:
@@ -103,12 +105,12 @@ def is_integer(value: Value) -> bool:
 
 
 def as_size(t: Tracer, value: Value) -> Value:
-    """Ints that tensors hold as sizes; others as they are."""
+    """Returns an int from a tensor as a size, and other values unchanged."""
     return value.size(t) if isinstance(value, NumberValue) else value
 
 
 def combine(t: Tracer, fn: Callable[..., Any], left: Value, right: Value) -> Value:
-    """A binary operator or a comparison; one of the two is a `NumberValue`, the other a number."""
+    """Captures a binary operator or a comparison; one operand is a `NumberValue`, the other a number."""
     fn = IN_PLACE[fn][1] if fn in IN_PLACE else fn
     if fn in OF_SIZES and all(map(is_integer, (left, right))):
         return t.evaluate(fn, [as_size(t, left), as_size(t, right)], {})
@@ -135,7 +137,7 @@ def unary(t: Tracer, fn: Callable[[Any], Any], number: NumberValue) -> Value:
 
 
 def extreme(t: Tracer, wanted: Callable[..., Any], best: Value, other: Value) -> Value:
-    """`other if wanted(other, best) else best`."""
+    """Returns `other if wanted(other, best) else best`."""
     if is_integer(best) and is_integer(other):
         fn = min if wanted is operator.lt else max
         return t.evaluate(fn, [as_size(t, best), as_size(t, other)], {})
@@ -158,7 +160,7 @@ def _computed(
 ) -> NumberValue:
     n_ops = t.recorder.n_ops
     made: Any = t.torch_call(fn, operands, {})
-    t.recorder.n_ops = n_ops  # for it alone, no graph is worth running
+    t.recorder.n_ops = n_ops  # a graph is not worth running for this op alone
     return NumberValue(made, float, number.site, most)
 
 
@@ -173,7 +175,8 @@ def _is_known(value: Value) -> bool:
 
 
 def _floats(left: Value, right: Value) -> list[Value]:
-    """As PyTorch computes with them like Python: floats that tensors hold, other floats, and ints that are exact as such."""
+    """Returns the operands if PyTorch computes with them like Python: floats from tensors, other floats, and
+    ints that are exact as floats."""
     number = _number_of(left, right)
     found: list[Value] = []
     for value in (left, right):
@@ -191,7 +194,7 @@ def _floats(left: Value, right: Value) -> list[Value]:
 
 
 def _most(t: Tracer, value: Value) -> float:
-    """A bound of its size; whether a number that varies is in [-1, 1] is guarded."""
+    """Returns an upper bound of the absolute value; a guard checks whether a dynamic number is in [-1, 1]."""
     if isinstance(value, NumberValue):
         return value.most
     if _is_known(value):
@@ -201,7 +204,7 @@ def _most(t: Tracer, value: Value) -> float:
 
 
 def _least(value: Value) -> float:
-    """What its size is at least."""
+    """Returns a lower bound of the absolute value."""
     if isinstance(value, NumberValue):
         return value.least
     return abs(value.real) if _is_known(value) else 0.0  # type: ignore[attr-defined]

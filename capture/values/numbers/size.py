@@ -1,7 +1,8 @@
-"""Sizes that vary, as the program's ints: `x.shape[0]`, and what is computed from such; and ints that vary where they are used as sizes.
+"""Dynamic sizes as the program's ints, such as `x.shape[0] + 1`; and dynamic ints that are used as sizes.
 
-A `SymbolicSize` holds a Size (ir/symbolic/expr.py); see symbolic.py for what it can do as a number that varies.  An int that a call is given becomes a Size
-where it is asked for one (`as_size`): a slice's bound, a shape.  Its symbol then has the number for a source.
+A `SymbolicSize` holds a Size (ir/symbolic/expr.py); symbolic.py has its interface as a dynamic number. An
+int argument becomes a Size where a size is needed (`as_size`): a slice's bound, a shape. Then the source
+of its symbol is the number.
 """
 
 from __future__ import annotations
@@ -100,14 +101,14 @@ class SymbolicSize(SymbolicNumber):
 
 
 def postfix(t: Tracer, size: Int, program: list[Any]) -> str | None:
-    """Adds what computes a size in a guard of numbers; how to call it."""
+    """Appends the steps that compute a size in a guard on numbers; returns a text for it."""
     if not isinstance(size, Size):
         program.append((size,))
         return repr(size)
     symbol = lone_symbol(size)
     if symbol is not None:
         source = symbol.source
-        if symbol.unbacked:  # no guard has it
+        if symbol.unbacked:  # guards do not know its value
             return None
         if isinstance(source, NumberSource):
             return source.number.postfix(program)
@@ -124,7 +125,8 @@ def postfix(t: Tracer, size: Int, program: list[Any]) -> str | None:
 
 
 def steps(size: Size) -> tuple[Any, tuple[Int, Int]]:
-    """A function and the two numbers that it computes the size of, which is not a symbol alone."""
+    """Returns a function and the two numbers from which it computes the size, which is not a single
+    symbol."""
     shape_env = size.shape_env
     if len(size.terms) > 1:
         first = shape_env.make(dict(size.terms[:-1]))
@@ -147,10 +149,10 @@ def steps(size: Size) -> tuple[Any, tuple[Int, Int]]:
 
 @dataclass(frozen=True, eq=False)
 class NumberSource:
-    """Where a call has a symbol's value: an int that it is given, or one that is computed from such."""
+    """The source of a symbol's value: an int argument, or an int that is computed from such."""
 
     number: SymbolicNumber
-    actual: int  # in the captured call
+    actual: int  # its value in the captured call
     kind = "int"
     dim = 0
 
@@ -160,14 +162,14 @@ class NumberSource:
 
     @property
     def placeholder(self) -> Any:
-        """The input of the graph that it is, where it is none that is computed."""
+        """The input of the graph for it, if it is not computed."""
         return self.number.t.recorder.numbers.node(self.number)
 
     def text(self) -> str:
         return "a number" if self.origin is None else self.origin.path()
 
     def read(self) -> tuple[Any, tuple[Any, ...]]:
-        """The call that gives it, in a graph."""
+        """Returns the call that reads it in a graph."""
         return operator.index, (self.number.t.recorder.numbers.node(self.number),)
 
     def computed_from(self, t: Tracer) -> tuple[Any, list[Value]]:
@@ -175,7 +177,7 @@ class NumberSource:
 
 
 def as_size(number: SymbolicNumber) -> Int | None:
-    """An int that varies as a size; None for other numbers, and for those that follow from what a tensor holds."""
+    """Returns a dynamic int as a size; None for other numbers, and for those that depend on tensor data."""
     if number.settled:
         return number.hint if number.type() is int else None
     if number.sized is None:
@@ -202,7 +204,7 @@ def as_size(number: SymbolicNumber) -> Int | None:
 
 
 def _is_held(number: ConstValue) -> bool:
-    """Whether it is computed from what a tensor holds."""
+    """Whether it is computed from tensor data."""
     if not isinstance(number, SymbolicNumber) or number.sized is not None:
         return False
     return (
@@ -211,7 +213,7 @@ def _is_held(number: ConstValue) -> bool:
 
 
 def _symbol(number: SymbolicNumber) -> Size:
-    """Whether it is negative is guarded: what is counted from the end is another case."""
+    """Returns a new symbol. A guard checks its sign, since negative ints count from the end."""
     t, actual = number.t, int(number.hint)
     hint = t.session.dynamic_policy.thought_of(t.roots.function.__code__, number.origin, actual)
     source = NumberSource(number, actual)
@@ -225,7 +227,7 @@ def size_value(t: Tracer, size: Int) -> ConstValue:
 
 
 def size_of(value: Value) -> Int | None:
-    """The number of an int, None for anything else."""
+    """Returns the number of an int, None for anything else."""
     if isinstance(value, SymbolicSize):
         return value.size
     if isinstance(value, SymbolicNumber):
@@ -236,7 +238,8 @@ def size_of(value: Value) -> Int | None:
 
 
 def computed_size(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> Value | None:
-    """`fn(*args)` of ints of which one is a size that varies; None where it is no arithmetic of sizes."""
+    """Returns `fn(*args)` for ints, at least one of them a dynamic size; None if it is not size
+    arithmetic."""
     fn = IN_PLACE[fn][1] if fn in IN_PLACE else fn
     if not any(isinstance(a, SymbolicSize) for a in args):
         return None
@@ -250,7 +253,7 @@ def computed_size(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> V
 
 
 def may_apply(fn: Callable[..., Any], sizes: Sequence[Any]) -> bool:
-    """Whether it is an int for which the algebra has a form."""
+    """Whether the result is an int that the algebra can express."""
     if fn in DIVISIONS:
         return bool(sizes[1] > 0)
     if fn in (operator.pow, pow):

@@ -1,7 +1,8 @@
-"""What comparing sizes that vary gives: True or False, asked only where the program needs to know it.
+"""Comparisons of dynamic sizes: the answer, True or False, is needed only if the program uses it.
 
-What follows from the sizes for sure is known at once.  Else the comparison is a value of its own, which becomes a condition of the compiled code where its
-truth is asked for: many programs only hand it on (`is_causal=queries > 1`), or ask something else that decides (short_circuits.py).
+A result that certainly follows from the sizes is known at once. Otherwise the comparison is a value of its
+own, and it becomes a condition of the compiled code when its truth is needed. Many programs only pass it
+on (`is_causal=queries > 1`), or test something else that decides (capture/symbolic/short_circuits.py).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ NEGATED: dict[Any, Any] = {
 
 
 class SizeTruth(SymbolicNumber):
-    """`fn(*sizes)`, a comparison.  Whatever knows of it no more than that it is a constant settles it."""
+    """`fn(*sizes)`, a comparison. Code that treats it as an ordinary constant specializes it."""
 
     def __init__(self, t: Tracer, fn: Callable[..., Any], sizes: Sequence[Int]) -> None:
         super().__init__(t, False, None, fn)
@@ -48,7 +49,7 @@ class SizeTruth(SymbolicNumber):
 
     def settle(self) -> bool:
         if self.t.frame is not None:
-            self.t.recorder.where = self.t.where()  # which line makes the assumption
+            self.t.recorder.where = self.t.where()  # the line that makes the assumption
         self.hint = bool(self.fn(*self.sizes))
         return self.hint
 
@@ -59,11 +60,11 @@ class SizeTruth(SymbolicNumber):
         return self.settle()
 
     def likely(self) -> bool:
-        """What it is in the captured call."""
+        """Returns the result in the captured call."""
         return bool(self.fn(*map(hint_of, self.sizes)))
 
     def bounds(self) -> tuple[Int, ...]:
-        """What is at most 0 where the comparison is False."""
+        """Returns terms that are all at most 0 if the comparison is False."""
         a, b = self.sizes
         forms = {operator.gt: (a - b,), operator.ge: (a - b + 1,), operator.lt: (b - a,), operator.le: (b - a + 1,), operator.ne: (a - b, b - a)}  # fmt: skip
         return forms.get(self.fn, ())
@@ -84,7 +85,7 @@ class SizeTruth(SymbolicNumber):
 
 
 def known_truth(fn: Callable[..., Any], sizes: Sequence[Int]) -> bool | None:
-    """What the comparison gives for sure."""
+    """Returns the result of the comparison if it is certain, None otherwise."""
     shape_env = facts_among(*sizes)
     if shape_env is None:
         return bool(fn(*sizes))
@@ -92,7 +93,7 @@ def known_truth(fn: Callable[..., Any], sizes: Sequence[Int]) -> bool | None:
 
 
 def compared_sizes(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> ConstValue | None:
-    """`fn(*args)` of ints of which one is a size that varies; None where it is no comparison of such."""
+    """Returns `fn(*args)` for ints, at least one of them a dynamic size; None if it is no such comparison."""
     if fn not in NEGATED or not any(isinstance(a, SymbolicSize) for a in args):
         return None
     sizes = [size_of(a) for a in args]

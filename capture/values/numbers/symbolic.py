@@ -1,18 +1,20 @@
 """Numbers that are inputs of the graph: Python ints and floats that differ from call to call.
 
-A number is specialised at first: guarded by its value.  Where it turns out to vary (`capture/symbolic/dynamic_policy.py`), the next capture has a `SymbolicNumber`
-for it, guarded by its exact type alone.  The interface, also meant for sizes of tensors:
+At first a number is specialized: guarded by its value. If it changes
+(`capture/symbolic/dynamic_policy.py`), the next capture has a `SymbolicNumber` for it, guarded only by its
+exact type. The interface, also for sizes of tensors:
 
-    number.hint              what it is in the captured call
-    number.origin            where it is found at a call, for one that is not computed
-    number.fn, .operands     what it is computed by, from other numbers, with Python's own meaning
-    number.settle()          guard its value after all, and get it: for every use that needs to know it
-    number.symbol()          the torch.SymInt or torch.SymFloat that PyTorch's functions are called with
-    computed(t, fn, args)    a new number, or None where the number has to be known
+  number.hint              its value in the captured call
+  number.origin            its source, if it is not computed
+  number.fn, .operands     the function that computes it from other numbers, with Python's own meaning
+  number.settle()          specializes it and returns the value: for every use that needs the value
+  number.symbol()          the torch.SymInt or torch.SymFloat for calls of PyTorch's functions
+  computed(t, fn, args)    a new number, or None if the values are needed
 
-It is a `ConstValue` whose `real` settles it when read: what does not know of such numbers works, with an entry per value.
-In the graph a number is a node whose `meta["val"]` is the hint (`capture/symbolic/number_inputs.py`).  New code computes it again with Python's operators.
-A number in a tensor that the call is given (`step.item()`) is a leaf, too: see `capture/library/torch_api/data.py`.
+It is a `ConstValue` whose `real` specializes it when read: so code that does not know of dynamic numbers
+works, with an entry per value. In the graph a number is a node whose `meta["val"]` is the hint
+(`capture/symbolic/number_inputs.py`). New code computes it with Python's operators. A number in an input
+tensor (`step.item()`) is a leaf, too: see `capture/library/torch_api/data.py`.
 """
 
 from __future__ import annotations
@@ -38,8 +40,9 @@ if TYPE_CHECKING:
     from frameloom.capture.resume.reconstruct import Rebuilder
     from frameloom.capture.values.numbers.number import NumberValue
 
-LARGEST = 1 << 62  # ints beyond have no place in a kernel's arguments
-# What is known to compiled code (ir/numbers.py), and whether Python may raise or give a number of another type there.
+LARGEST = 1 << 62  # larger ints do not fit into a kernel's arguments
+# What compiled code can compute (ir/numbers.py), and whether Python may raise or return a number of another
+# type there.
 MAY_REFUSE: dict[Any, bool] = {
     operator.add: False, operator.sub: False, operator.mul: False, operator.truediv: True, operator.floordiv: True,
     operator.mod: True, operator.pow: True, pow: True, math.pow: True, operator.neg: False, operator.pos: False, operator.abs: False,
@@ -57,7 +60,8 @@ SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class SymbolicNumber(ConstValue):
-    """See the top of the file.  For a leaf that a tensor holds, `element` is that input's node."""
+    """A dynamic number; see the top of the file. For a leaf from a tensor, `element` is the node of that
+    input."""
 
     is_size = False
 
@@ -76,10 +80,10 @@ class SymbolicNumber(ConstValue):
         self.fn = fn
         self.operands = list(operands)
         self.element = element
-        self.site: Any = None  # of what a tensor holds: where to break if it has to be known
+        self.site: Any = None  # for a number from a tensor: where to break if its value is needed
         self.take: Callable[[], NumberValue] | None = None
         self._taken: NumberValue | None = None
-        self.sized: Any = None  # what it is as a size, where it was used as one (size.py)
+        self.sized: Any = None  # its value as a size, if it was used as one (size.py)
         self.settled = False
 
     @property
@@ -97,7 +101,7 @@ class SymbolicNumber(ConstValue):
         return bool(self.real) if found is None else found
 
     def settle(self) -> int | float:
-        """Guard its value."""
+        """Specializes the number: guards its value and returns it."""
         if not self.settled:
             if self.site is not None:
                 raise Avoid(self.site)
@@ -107,7 +111,7 @@ class SymbolicNumber(ConstValue):
                     int(self.sized)
                 for operand in self.operands:
                     hint_of(operand, settle=True)
-            except BaseException:  # data decides it: it stays what is computed from that
+            except BaseException:  # it depends on data: it stays computed from that
                 self.settled = False
                 raise
             self.t.settled_numbers.append(self)
@@ -116,7 +120,7 @@ class SymbolicNumber(ConstValue):
         return self.hint
 
     def unsettle(self) -> None:
-        """Nothing depends on what it is after all."""
+        """Takes back the guard of its value, since nothing depends on the value."""
         self.settled = False
         if self.origin is not None:
             self.t.guards.forget(self.origin, "equal", self.hint)
@@ -127,9 +131,11 @@ class SymbolicNumber(ConstValue):
         return (torch.SymInt if type(self.hint) is int else torch.SymFloat)(Symbol(self))  # type: ignore[arg-type]
 
     def postfix(self, program: list[Any]) -> str | None:
-        """Adds what computes it in a guard; how to call it, None where that is too much.
+        """Appends the steps that compute it in a guard; returns a text for it, None if there are too many
+        steps.
 
-        A settled number is loaded like any other: `unsettle` may take back the guard of its value, and a guard starts at an origin.
+        A specialized number is loaded like any other: `unsettle` may take back the guard of its value, and
+        a guard starts at a source.
         """
         if self.origin is not None:
             program.append(self.origin)
@@ -150,7 +156,7 @@ class SymbolicNumber(ConstValue):
 
     @property
     def taken(self) -> NumberValue | None:
-        """Of what a tensor holds: the same number, taken out of a result of the graph."""
+        """For a number from a tensor: the same number, taken from a result of the graph."""
         if self._taken is None and self.take is not None:
             self._taken = self.take()
             self.t.on_undo(functools.partial(setattr, self, "_taken", None))
@@ -169,7 +175,8 @@ class SymbolicNumber(ConstValue):
 
 
 def outcome(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> bool | None:
-    """What comparing numbers gives, of which some vary: guarded by that alone; None where they have to be known."""
+    """Returns the result of comparing numbers, some of them dynamic, and guards only this result; None if the
+    values are needed."""
     if fn not in COMPARED or not any(map(is_unsettled, args)):
         return None
     program: list[Any] = []
@@ -183,7 +190,7 @@ def outcome(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> bool | 
 
 
 def _postfix(t: Tracer, value: Value, program: list[Any]) -> str | None:
-    """Adds what computes the number; how to call it."""
+    """Appends the steps that compute the number; returns a text for it."""
     if isinstance(value, SymbolicNumber):
         return value.postfix(program)
     if not isinstance(value, ConstValue) or value.type() not in (int, float):
@@ -199,7 +206,7 @@ def hint_of(value: ConstValue, settle: bool = False) -> Any:
 
 
 def taken_out(value: Value) -> Value:
-    """The number of a tensor as a result of the graph, which can be compared there."""
+    """Returns a number of an input tensor as a result of the graph, which can compare it."""
     taken = value.taken if isinstance(value, SymbolicNumber) else None
     return value if taken is None else taken
 
@@ -209,7 +216,7 @@ def is_unsettled(value: Value) -> bool:
 
 
 def computed(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> Value | None:
-    """`fn(*args)` of numbers of which some vary; None where they have to be known for it."""
+    """Returns `fn(*args)` for numbers, some of them dynamic; None if the values are needed."""
     fn = IN_PLACE[fn][1] if fn in IN_PLACE else SAME.get(fn, fn)
     if fn not in MAY_REFUSE or not any(map(is_unsettled, args)):
         return None
@@ -223,7 +230,7 @@ def computed(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> Value 
         result = fn(*hints)
     except Exception as error:
         let_mistakes_through(error)
-        return None  # which Python raises where the numbers are known
+        return None  # Python raises it if the numbers are known
     if type(result) not in (int, float) or not all(map(_fits, (result, *hints))):
         return None
     if fn in (min, max) and len({type(h) for h in hints}) > 1:
@@ -243,7 +250,7 @@ def _fits(number: int | float) -> bool:
 
 
 def _is_odd_power(base: int | float, exponent: int | float) -> bool:
-    return type(base) is int and type(exponent) is int and exponent < 0  # a float, for once
+    return type(base) is int and type(exponent) is int and exponent < 0  # the result is a float
 
 
 def _never_refuses(fn: Any, numbers: list[ConstValue]) -> bool:
@@ -258,7 +265,7 @@ def _never_refuses(fn: Any, numbers: list[ConstValue]) -> bool:
 
 
 class Symbol:
-    """The node behind a torch.SymInt, SymFloat or SymBool: what PyTorch's C++ code asks."""
+    """The node behind a torch.SymInt, SymFloat or SymBool, with the methods that PyTorch's C++ code calls."""
 
     def __init__(self, number: Any) -> None:
         self.number = number

@@ -1,1 +1,1 @@
-"""Changes of the graph that is lowered: constants computed once, batch norms folded, parts that repeat."""
+"""Changes to a graph before or during lowering: constant folding, batch norm folding, repeated parts."""

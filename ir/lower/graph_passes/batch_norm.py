@@ -1,11 +1,11 @@
-"""Batch norms in evaluation become part of the convolutions before them, where the numbers of both are constants.
+"""Folds batch norms in evaluation mode into the convolutions before them, if all parameters are constants.
 
     (conv(x, w) + b - mean) / sqrt(var + eps) * gamma + beta  =  conv(x, w * s) + (b - mean) * s + beta
     with s = gamma / sqrt(var + eps)
 
-The new weight and bias are computed in F64 and rounded once.  What is rounded is another number than in eager: the result
-differs by about as much as the order of a sum does (a few units of the last place of the largest terms), so this is only
-done for constants that the program has frozen.
+The new weight and bias are computed in F64 and rounded once.  Eager rounds other numbers, so the result
+differs by about as much as the order of a sum does (a few units of the last place of the largest terms).
+Therefore this is done only for constants that the program has frozen.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import torch
 from frameloom.ir.lower.graph_passes.constants import Constants, Node, computing
 from frameloom.ir.lower.layout.channels_last import CONVOLUTION
 
-# Position of "training" among the arguments, None: there is none; input, weight, bias, mean and variance come first.
+# Position of "training" among the arguments, or None if there is none.  The first five arguments are input,
+# weight, bias, mean and variance.
 NORMS: dict[str, int | None] = {
     "aten._native_batch_norm_legit_no_training.default": None,
     "aten._native_batch_norm_legit.default": 5,
@@ -29,7 +30,7 @@ NORMS: dict[str, int | None] = {
 
 
 def fold_batch_norms(constants: Constants) -> None:
-    """Every convolution whose result only a batch norm reads takes that over."""
+    """Folds a batch norm into a convolution if it is the only reader of the convolution's result."""
     for node in list(constants.graph.nodes):
         if str(node.target) in NORMS and _is_possible(node, constants):
             _fold(node, constants)
@@ -47,7 +48,7 @@ def _is_possible(norm: Node, constants: Constants) -> bool:
         return False
     if norm.args[3] is None or norm.args[4] is None or norm.kwargs:
         return False
-    # Of the results only the first, which has to look like the convolution's.
+    # Only the first result may be used, and it must have the convolution's dtype and strides.
     users = list(norm.users)
     if any(u.target is not operator.getitem or (u.args[1] != 0 and u.users) for u in users):
         return False
@@ -82,8 +83,8 @@ def _fold(norm: Node, constants: Constants) -> None:
 
 
 def _per_output(scale: torch.Tensor, conv: Node) -> torch.Tensor:
-    """Shaped to be multiplied with the weight, whose first dimension is the result's channels; for a transposed convolution
-    the second, within each group."""
+    """Shapes `scale` for multiplication with the weight.  The weight's first dimension is the result's
+    channels; for a transposed convolution it is the second, within each group."""
     weight: Any = conv.args[1]
     shape = list(weight.meta["val"].shape)
     transposed, groups = conv.args[6], int(conv.args[8])  # type: ignore[arg-type]

@@ -1,8 +1,9 @@
-"""What a graph computes from constants alone is computed here, once: `evaluate` (options={"freezing": True}).
+"""Constant folding: `evaluate` computes once what depends only on constants (options={"freezing": True}).
 
-Constants are the tensors that `get_attr` nodes name; only what depends on one of `frozen` is looked at.  Left in the graph
-is what may not be shared between calls (what the program gets back, and random numbers), views of constants, which cost
-nothing, and what takes more memory than it is computed from.
+Constants are the tensors that `get_attr` nodes name; only nodes that depend on one of `frozen` are folded.
+Some of them stay in the graph: values that calls must not share (outputs and random numbers), views of
+constants, which cost nothing, and values that take more memory than the constants that they are computed
+from.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ import torch
 from frameloom.ir.lower.geometry import base_of, flatten, is_tensor
 
 Node = torch.fx.Node
-MOST = 1 << 20  # bytes that a result may take, whatever it is computed from
+MOST = 1 << 20  # bytes that a result may always take
 
 
 class Constants:
-    """A graph together with its constants; both are changed in place."""
+    """A graph with its constants; passes change both in place."""
 
     def __init__(self, graph: torch.fx.Graph, holder: torch.nn.Module) -> None:
-        """Of a copy of `graph`, and of a module of its own with the tensors of `holder`."""
+        """Copies `graph`, and puts the tensors of `holder` into a new module."""
         self.graph = torch.fx.Graph()
         self.graph.output(self.graph.graph_copy(graph, {}))
         self.holder = torch.nn.Module()
@@ -33,11 +34,11 @@ class Constants:
         self._made = 0
 
     def value(self, node: Any) -> Any:
-        """The tensor of a `get_attr` node, else None."""
+        """Returns the tensor of a `get_attr` node, else None."""
         return getattr(self.holder, node.target) if is_constant(node) else None
 
     def add(self, tensor: torch.Tensor, before: Node) -> Node:
-        """A node for a new constant."""
+        """Adds a constant and returns its node."""
         name = f"computed_{self._made}"
         self._made += 1
         self.holder.register_buffer(name, tensor)
@@ -47,7 +48,7 @@ class Constants:
         return node
 
     def drop_unused(self) -> None:
-        """Constants that nothing reads any more are not held either."""
+        """Removes the constants that no node reads."""
         for node in list(self.graph.nodes):
             if is_constant(node) and not node.users:
                 self.graph.erase_node(node)
@@ -59,13 +60,13 @@ def is_constant(node: Any) -> bool:
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """Ops on real tensors run as they are, and make ordinary ones."""
+    """Inside, ops on real tensors run without dispatch modes and return ordinary tensors."""
     with torch.inference_mode(False), torch.no_grad(), torch._C._DisableTorchDispatch():
         yield
 
 
 def evaluate(constants: Constants, frozen: Collection[str]) -> None:
-    """Replace what follows from `frozen` and other constants by constants."""
+    """Replaces values that depend only on `frozen` and other constants by constants."""
     depends = _dependent(constants.graph, frozen)
     returned = {
         base_of(n)[0] for n in flatten(constants.graph.output_node().args[0]) if isinstance(n, Node)
@@ -86,8 +87,9 @@ def evaluate(constants: Constants, frozen: Collection[str]) -> None:
 
 
 def _dependent(graph: torch.fx.Graph, frozen: Collection[str]) -> dict[Node, None]:
-    """The nodes that are computed from constants alone, some of `frozen` among them, in their order."""
-    constant: dict[Node, bool] = {}  # whether one of `frozen` is among what it is computed from
+    """Returns the nodes that are computed from constants alone, at least one of them in `frozen`, in graph
+    order."""
+    constant: dict[Node, bool] = {}  # whether a node depends on one of `frozen`
     for node in graph.nodes:
         if node.op == "get_attr":
             constant[node] = node.target in frozen
@@ -109,7 +111,7 @@ def _is_foldable(node: Node, constant: Collection[Node]) -> bool:
 
 
 def _value(node: Node, constants: Constants, values: dict[Node, Any]) -> Any:
-    """What the node computes; None where that fails, which is left to the call."""
+    """Returns the value of the node; None if the computation fails; the call then reports the error."""
     waiting = [node]
     while waiting:
         at = waiting[-1]
@@ -141,7 +143,7 @@ def _same_geometry(value: torch.Tensor, seen: Any) -> bool:
 
 
 def _is_small(node: Node, value: torch.Tensor) -> bool:
-    """Compared with the constants that it is computed from."""
+    """Whether the value is small compared with the constants that it is computed from."""
     given, waiting, seen = 0, [node], {node}
     while waiting:
         at = waiting.pop()

@@ -1,7 +1,8 @@
-"""Scatters into an input that the program changes in place: no copy to and fro.
+"""Scatters directly into an input that the program changes in place, without a copy and a write-back.
 
-They are done where the program does them if nothing needs the old value any more and all may see the new one in the input;
-where nothing but the input itself gets the new value, when it would be written back.
+There are two ways.  A scatter runs at its place in the program if no later op needs the old value and all
+later ops may read the new value from the input.  If only the input itself gets the new value, it runs at the
+write-back.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from frameloom.ir.symbolic.expr import number
 
 
 class Lowering(Protocol):
-    """What `driver.py` offers here."""
+    """The part of `driver.py`'s class that this file uses."""
 
     graph: torch.fx.Graph
     values: dict[torch.fx.Node, Any]
@@ -33,7 +34,7 @@ class Lowering(Protocol):
 
 @dataclass(frozen=True)
 class InPlace:
-    """`stores` make the new value of a node in the input `into`, at once or when it is written back."""
+    """`stores` write the new value of a node into the input `into`, at once or at its write-back."""
 
     into: Ref
     stores: list[Store]
@@ -41,7 +42,7 @@ class InPlace:
 
 
 def in_place(graph: Lowering, node: torch.fx.Node, value: Scattered) -> InPlace | None:
-    """How `node` becomes its value in an input; None if it needs memory of its own."""
+    """Returns how `node` is computed in an input; None if it needs its own memory."""
     ends = [u for u in node.users if str(u.target) == WRITE_BACK and u.args[1] is node]
     if len(ends) != 1:
         return None
@@ -56,17 +57,17 @@ def in_place(graph: Lowering, node: torch.fx.Node, value: Scattered) -> InPlace 
     if into.buffer in changed or any(map(reads_own, stores)):
         return None
     if len(node.users) == 1:
-        # Others may be written before: nothing of them may be read then.
+        # Other inputs may be written before this one, so the stores must not read them.
         read_here = {n.arg for s in stores for n in loads([s.value, s.offset])}
         return InPlace(into, stores, False) if changed.isdisjoint(read_here) else None
-    if graph.channels_last or graph.bails_out:  # nothing is written before it has to
+    if graph.channels_last or graph.bails_out:  # inputs are written only at the end
         return None
     at_once = _same_place(graph, node, into) and _is_over(node, end) and not _decides_failure(node)
     return InPlace(into, stores, True) if at_once else None
 
 
 def _changed(graph: Lowering, but: torch.fx.Node) -> set[Buffer]:
-    """Inputs that others write to."""
+    """Returns the inputs that other nodes than `but` write to."""
     found = set()
     for node in graph.graph.nodes:
         if str(node.target) == WRITE_BACK and node is not but:
@@ -75,14 +76,15 @@ def _changed(graph: Lowering, but: torch.fx.Node) -> set[Buffer]:
 
 
 def _same_place(graph: Lowering, node: torch.fx.Node, into: Ref) -> bool:
-    """Whether views of `node` are the same views of the input."""
+    """Whether views of `node` have the same geometry as views of the input."""
     val = node.meta["val"]
     strides = tuple(map(number, val.stride()))
     return strides == into.strides and graph.base_offset[into.buffer] == int(val.storage_offset())
 
 
 def _decides_failure(node: torch.fx.Node) -> bool:
-    """Whether a call can fail at something computed from `node`: it starts anew then, so that nothing may be written."""
+    """Whether a call can fail at an op that depends on `node`: then it bails out, and nothing may be written
+    before."""
     seen, later = {node}, node.next
     while later.op != "root":
         if not seen.isdisjoint(later.all_input_nodes) and later.op == "call_function":
@@ -106,7 +108,7 @@ def _may_fail(node: torch.fx.Node) -> bool:
 
 
 def _is_over(node: torch.fx.Node, end: torch.fx.Node) -> bool:
-    """Whether nothing behind `node` needs what the input was before, nor the new value as a tensor of its own."""
+    """Whether no op after `node` needs the input's old value, or the new value as a separate tensor."""
     old = base_of(end.args[0])[0]  # type: ignore[arg-type]
     later = node.next
     while later.op != "root":

@@ -1,10 +1,13 @@
-"""Parts of a graph that do the same for other tensors: an optimizer's parameters, a loop over a list, `torch._foreach_` ops.
+"""Isomorphic parts of a graph, which do the same work on different tensors.
 
-A *part* is a set of ops, connected by what they compute and by the inputs that they write.  Parts of equal description are
-lowered to the same steps over other buffers, so that one of them is enough (`Program.alike`).  Where all ops are
-elementwise over tensors of one geometry, the description leaves out what that geometry is.
+Examples are an optimizer's parameters, a loop over a list, and `torch._foreach_` ops.
 
-A `_foreach_` op is an op for each item of its lists.
+A *part* is a set of ops that are connected by their results and by the inputs that they write.  Parts with
+equal descriptions are lowered to the same steps over different buffers, so only one of them is lowered
+(`Program.alike`).  If all ops are elementwise over tensors of one geometry, the description leaves this
+geometry out.
+
+A `_foreach_` op counts as one op for each item of its lists.
 """
 
 from __future__ import annotations
@@ -31,17 +34,17 @@ if TYPE_CHECKING:
     from frameloom.ir.lower.driver import Lowering
 
 Node = torch.fx.Node
-LEAST = 4  # parts for which it pays
-FEW = 16  # elements of a constant that are compared
+LEAST = 4  # parts; with fewer, it does not pay
+FEW = 16  # constants with at most so many elements are compared by value
 UNFIT = frozenset({"aten._assert_async.msg", "aten.as_strided.default", "aten._reshape_alias.default", "aten.view.dtype"})  # fmt: skip
 MASKED = "aten.index_put.default"
 SAME = frozenset({"aten.alias.default", "aten.detach.default"})
-_ANY = "any"  # the geometry that all tensors of a part have
+_ANY = "any"  # stands for the geometry that all tensors of a part have
 
 
 @dataclass(eq=False, slots=True)
 class _Op:
-    """One op; `item`: of which item of a `_foreach_` op."""
+    """One op; `item`: the item of a `_foreach_` op that it stands for."""
 
     node: Node
     item: int | None
@@ -57,34 +60,35 @@ class _Op:
 
 @dataclass(eq=False, slots=True)
 class _Kind:
-    """What is known of an op's target; equal for equal targets, and quick to compare."""
+    """Facts about an op's target; equal for equal targets, and quick to compare."""
 
-    splits: bool  # whether it is an op for each item
+    splits: bool  # whether it counts as an op for each item
     elementwise: bool
     fits: bool
     writes: bool  # whether it writes to an input
 
 
 class Part:
-    """`ops` in the graph's order, `leaves` in that of their first use: tensors and numbers that no other part uses."""
+    """`ops` in graph order; `leaves` in the order of first use: tensors and numbers that no other part
+    uses."""
 
     __slots__ = ("geometry", "leaves", "ops")
 
     def __init__(self, ops: list[_Op]) -> None:
         self.ops = ops
         self.leaves: list[Node] = []
-        # Shape and strides of all its tensors but those of one element, if it is elementwise.
+        # If the part is elementwise: shape and strides of all its tensors with more than one element.
         self.geometry: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
 
 class Unfit(Exception):
-    """Not a part that others can be like."""
+    """These ops cannot be a part that is isomorphic to others."""
 
 
 def repeated_parts(
     nodes: Sequence[Node], constants: torch.nn.Module, visible: Set[tuple[Node, int]]
 ) -> tuple[list[list[Part]], set[Node]]:
-    """Groups of parts that are alike, and what several parts read."""
+    """Returns groups of isomorphic parts, and the nodes that several parts read."""
     graph = _Graph(nodes, constants, visible)
     found: dict[Hashable, list[Part]] = {}
     parts = graph.parts()
@@ -101,20 +105,18 @@ def repeated_parts(
 
 @dataclass(eq=False, slots=True)
 class Repeats:
-    """What of a graph need not be lowered, as others are that stand for it."""
+    """The parts of a graph that are not lowered, because an isomorphic part is lowered in their place."""
 
     groups: list[list[Part]] = field(default_factory=list)
     shared: set[Node] = field(default_factory=set)
     left_out: set[Node] = field(default_factory=set)
-    items: dict[Node, set[int]] = field(
-        default_factory=dict
-    )  # of `_foreach_` ops, that are left out
+    items: dict[Node, set[int]] = field(default_factory=dict)  # left-out items of `_foreach_` ops
 
     @staticmethod
     def of(
         nodes: Sequence[Node], constants: torch.nn.Module, visible: Set[tuple[Node, int]]
     ) -> Repeats:
-        """`visible`: the results that the program sees."""
+        """Finds the repeated parts.  `visible`: the results that the program sees."""
         if not all(map(_has_plain_sizes, nodes)):
             return Repeats()
         groups, shared = repeated_parts(nodes, constants, visible)
@@ -129,7 +131,8 @@ class Repeats:
         return found
 
     def stand_for(self, lowering: Lowering, ends: Any) -> tuple[Alike, ...]:
-        """What the program says of the parts that are left out; they get the values that are among `ends`."""
+        """Returns the Alikes for the parts that are left out, and sets the values of their nodes that are
+        among `ends`."""
         if not self.groups:
             return ()
         known = [lowering.values[n] for n in self.shared]
@@ -183,7 +186,7 @@ class Repeats:
         own: dict[Buffer, Buffer],
         returned: set[Node],
     ) -> None:
-        """Values for the ops of a part that is left out, where the graph returns them."""
+        """Sets the values of a left-out part's ops that the graph returns."""
         for op, like in zip(part.ops, made, strict=True):
             if op.kind.writes:
                 lowering.values[op.node] = lowering.values[op.node.args[0]]  # type: ignore[index]
@@ -199,7 +202,7 @@ class Repeats:
 
 
 def _has_plain_sizes(node: Node) -> bool:
-    """Whether its sizes and strides are the same at every call."""
+    """Whether no size or stride is symbolic."""
     for val in flatten(node.meta.get("val")):
         if is_tensor(val):
             if not all(type(e) is int for e in (*val.shape, *val.stride())):
@@ -224,7 +227,7 @@ def _buffers(value: Any) -> list[Buffer]:
 
 
 def _like(b: Buffer, name: str, first: Part, part: Part) -> Buffer:
-    """The buffer of another part for `b`, which the first one makes."""
+    """Returns the buffer of `part` that corresponds to `b` of the first part."""
     if first.geometry is None or math.prod(b.shape) == 1:
         return replace(b, name=name)
     assert part.geometry is not None
@@ -241,12 +244,12 @@ class _Graph:
         self.constants = constants
         self.on_gpu = any(is_cuda(d) for n in nodes for d in devices_of(n.meta.get("val")))
         self.ops: list[_Op] = []
-        self.number: dict[Node, int] = {}  # of the op whose value a node is
-        self.needed: set[int] = set()  # ops of which a number is taken
-        self.kinds: dict[int, _Kind] = {}  # by the target's id
+        self.number: dict[Node, int] = {}  # node -> number of the op that computes it
+        self.needed: set[int] = set()  # ops from which Python numbers are computed
+        self.kinds: dict[int, _Kind] = {}  # by the id of the target
         self.first_item: dict[Node, int] = {}
         self.shared: set[Node] = set()
-        self.returned: dict[Node, dict[int, bool]] = {}  # which results, and whether they are seen
+        self.returned: dict[Node, dict[int, bool]] = {}  # ... results -> whether they are visible
         for n in flatten(nodes[-1].args[0]):
             if isinstance(n, Node):
                 node, k = base_of(n)
@@ -288,7 +291,7 @@ class _Graph:
                 n = leader[n]
             return n
 
-        users: dict[Node, list[int]] = {}  # of what is no part of their own
+        users: dict[Node, list[int]] = {}  # of inputs, constants and common nodes
         written: list[Node] = []
         for n, op in enumerate(self.ops):
             for a in flatten((op.args, *op.kwargs.values())):
@@ -319,7 +322,7 @@ class _Graph:
         return list(parts.values())
 
     def _is_common(self, node: Node) -> bool:
-        """Whether it is one element made of nothing but constants: several parts may use it."""
+        """Whether the node is one element computed only from constants: several parts may use it."""
         val: Any = node.meta.get("val")
         return (
             all(n.op == "get_attr" for n in flatten(node.args) if type(n) is Node)
@@ -331,7 +334,7 @@ class _Graph:
     # --- descriptions
 
     def description(self, part: Part) -> Hashable:
-        """Equal for parts that are lowered alike."""
+        """Returns a key that is equal for parts that are lowered to the same steps."""
         local = {id(op.node) if op.item is None else (id(op.node), op.item): k for k, op in enumerate(part.ops)}  # fmt: skip
         leaves: dict[Node, Hashable] = {}
         if self.on_gpu and any(_on_cpu(op.value) for op in part.ops):
@@ -390,7 +393,8 @@ class _Graph:
         if not is_tensor(val) or val.dtype.is_complex or bits_of(val):
             raise Unfit
         if node in self.shared:
-            # A large tensor that several read is loaded once where they are fused with each other.
+            # Parts that read a large shared tensor are left alone: fused with each other, they load it only
+            # once.
             if math.prod(val.shape) > 1:
                 raise Unfit
             return ("shared", self._made(val), id(node))
@@ -415,7 +419,7 @@ def _kind(target: Any) -> _Kind:
     splits = name in PLAIN_OF
     plain = PLAIN_OF.get(name, name)
     tags = getattr(target, "tags", ())
-    # Where in its storage a tensor begins is not described, so nothing may say it.
+    # The description leaves out storage offsets, so ops that use them do not fit.
     fits = torch.Tag.nondeterministic_seeded not in tags and name not in UNFIT
     writes = name == WRITE_BACK
     elementwise = writes or plain in ELEMENTWISE or name in SAME
@@ -423,12 +427,13 @@ def _kind(target: Any) -> _Kind:
 
 
 def _on_cpu(val: Any) -> bool:
-    """Beside a GPU, such values are made by library calls, and written by one for all of them."""
+    """Whether the value is on the CPU.  In a graph on a GPU, library calls compute such values, and one call
+    writes all."""
     return not any(map(is_cuda, devices_of(val)))
 
 
 def _is_masked(op: _Op) -> bool:
-    """`x[mask] = number`"""
+    """Whether the op is `x[mask] = number`."""
     if str(op.node.target) != MASKED or len(op.args[1]) != 1 or any(op.args[3:]):
         return False
     mask, value = (n.meta["val"] for n in (op.args[1][0], op.args[2]))
@@ -437,7 +442,7 @@ def _is_masked(op: _Op) -> bool:
 
 
 def _one_geometry(found: list[Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Shape and strides of all tensors that have more than one element."""
+    """Returns shape and strides of all tensors with more than one element; None if they differ."""
     geometry = None
     for g in found:
         match g:
@@ -447,7 +452,7 @@ def _one_geometry(found: list[Any]) -> tuple[tuple[int, ...], tuple[int, ...]] |
                 elif geometry != (shape, strides):
                     return None
             case ("constant", (shape, *_), _) if max(shape, default=1) > 1:
-                return None  # constants have what they have
+                return None  # the shape of a constant cannot change
     return geometry if geometry is not None and 0 not in geometry[0] else None
 
 

@@ -1,1 +1,1 @@
-"""How tensors lie in memory beside the program's own layout: channels-last, oneDNN's, and copies from one to another."""
+"""Memory layouts that differ from the program's own: channels-last, oneDNN's, and copies between layouts."""

@@ -1,9 +1,10 @@
-"""Which convolutions get channels-last tensors, and how results beside them are laid out.
+"""Decides which convolutions get channels-last tensors, and the layout of results around them.
 
-cuDNN's fast kernels for 16-bit types and TF32, and oneDNN's, want channels last; given anything else they convert input,
-weight and result around every convolution, which costs more than many convolutions do.  Where that pays for a whole graph, the
-convolutions of the graph get channels-last tensors here, and what our own kernels compute between them is laid out
-alike: intermediates are ours to lay out.  What the program can see keeps eager's strides (driver.py).
+The fast kernels of cuDNN for 16-bit types and TF32, and those of oneDNN, need channels-last tensors.  For
+other layouts they convert input, weight and result around every convolution, which often costs more than the
+convolution.  If it pays for a whole graph, its convolutions get channels-last tensors, and the results of our
+own kernels between them get the same layout, because the layout of intermediates is free.  Tensors that the
+program sees keep eager's strides (driver.py).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from frameloom.ir.symbolic.expr import hint_of, is_size
 
 CONVOLUTION = "aten.convolution.default"
 BACKWARD = "aten.convolution_backward.default"
-LAID = "laid"  # in a placeholder's meta: the strides with which the tensor really comes
+LAID = "laid"  # key in a placeholder's meta: the actual strides of the tensor
 # Library calls on a channels-last tensor whose results are channels last, too.
 FAITHFUL = frozenset(
     f"aten.{name}.default"
@@ -28,19 +29,18 @@ FAITHFUL = frozenset(
         "max_pool2d_with_indices", "avg_pool2d", "upsample_nearest2d", "upsample_bilinear2d",
     )
 )  # fmt: skip
-# Views that say where elements lie in memory, whatever their base's strides are.
+# Views that state their own strides, whatever the strides of their base.
 LITERAL = frozenset({"aten.as_strided.default", "aten._reshape_alias.default"})
-LEAST_BYTES = 1 << 20  # that conversions would move, for less it is not worth other strides
-LEAST_AROUND = (
-    1 << 16
-)  # bytes of a convolution's input and result on the CPU: PyTorch has code of its own for small ones
+LEAST_BYTES = 1 << 20  # with fewer bytes to convert, other strides do not pay
+# Bytes of a convolution's input and result on the CPU: PyTorch has special code for smaller ones.
+LEAST_AROUND = 1 << 16
 PRODUCT = "aten.mm.default"
-products = True  # whether convolutions that are matrix products are called as that
-everywhere = False  # for tests: on every device, whatever it costs
+products = True  # whether convolutions that are matrix products are called as such
+everywhere = False  # for tests: on every device, at any cost
 
 
 class Relaid:
-    """What a tensor's value says (a node's `meta["val"]`), with other strides."""
+    """A tensor's geometry (a node's `meta["val"]`) with other strides."""
 
     def __init__(self, val: Any, strides: Sequence[int]) -> None:
         self.shape, self.dtype, self.device = val.shape, val.dtype, val.device
@@ -54,7 +54,8 @@ class Relaid:
 
 
 def chosen(nodes: Iterable[torch.fx.Node], onednn: bool) -> frozenset[torch.fx.Node]:
-    """The convolutions that get channels-last tensors.  `onednn`: whether the CPU's are oneDNN's."""
+    """Returns the convolutions that get channels-last tensors.  `onednn`: whether oneDNN computes those on
+    the CPU."""
     found = [n for n in nodes if str(n.target) in (CONVOLUTION, BACKWARD) and _possible(n, onednn)]
     if not found or everywhere:
         return frozenset(found)
@@ -63,8 +64,10 @@ def chosen(nodes: Iterable[torch.fx.Node], onednn: bool) -> frozenset[torch.fx.N
 
 
 def _chosen_on_cpu(found: Sequence[torch.fx.Node]) -> frozenset[torch.fx.Node]:
-    """oneDNN converts input and result of each convolution that is not channels last, and then the weight in any case;
-    here the weight is converted before (a constant one when it is packed).  So each gets them whose input and result are the larger part."""
+    """Chooses on the CPU.  oneDNN converts input and result of each convolution that is not channels last,
+    and the weight in any case.  With channels-last tensors the weight is converted before the call (a
+    constant one when it is packed).  So a convolution is chosen if its input and result are larger than the
+    weight that has to be converted."""
     some, moved = [], 0
     for node in found:
         x, weight = (n.meta["val"] for n in node.args[:2])  # type: ignore[union-attr]
@@ -79,7 +82,7 @@ def _chosen_on_cpu(found: Sequence[torch.fx.Node]) -> frozenset[torch.fx.Node]:
 
 
 def _chosen_on_gpu(found: Sequence[torch.fx.Node]) -> frozenset[torch.fx.Node]:
-    """All that can, or none."""
+    """Chooses on a GPU: all of the convolutions, or none."""
     saved = cost = 0
     converted: set[Any] = set()
     for node in found:
@@ -101,7 +104,8 @@ def _chosen_on_gpu(found: Sequence[torch.fx.Node]) -> frozenset[torch.fx.Node]:
 
 
 def _operands(node: torch.fx.Node) -> tuple[Any, Any, Any]:
-    """Input, weight, and what has the geometry of the result: for a derivative, the gradient of that."""
+    """Returns input, weight, and the tensor with the geometry of the result (in a backward op: its
+    gradient)."""
     if str(node.target) == BACKWARD:
         result, x, weight = node.args[:3]
         return x, weight, result
@@ -120,7 +124,7 @@ def _possible(node: torch.fx.Node, onednn: bool) -> bool:
     if everywhere:
         return True
     if str(x.device) == "cpu":
-        # oneDNN converts for derivatives, too, but those of weights it wants otherwise.
+        # oneDNN converts tensors for derivatives, too, but needs another layout for those of weights.
         is_forward = str(node.target) == CONVOLUTION
         return onednn and is_forward and x.dtype == torch.float32 and not node.args[6]
     if not is_cuda(str(x.device)) or not _cudnn():
@@ -136,24 +140,25 @@ def _cudnn() -> bool:
 def _tf32() -> bool:
     try:
         return torch._C._get_cudnn_allow_tf32()
-    except RuntimeError:  # set by the newer names of the same setting
+    except RuntimeError:  # the program used the newer names of this setting
         return False
 
 
 def last_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of a dense channels-last tensor."""
+    """Returns the strides of a dense channels-last tensor."""
     _, channels, height, width = shape
     return (channels * height * width, 1, channels * width, channels)
 
 
 def same_bytes(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether every element already lies where a dense channels-last tensor has it."""
+    """Whether every element has the same place as in a dense channels-last tensor."""
     pairs = zip(shape, strides, last_strides(shape), strict=True)
     return all(extent == 1 or stride == wanted for extent, stride, wanted in pairs)
 
 
 def is_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether neighbours in memory are channels of one pixel (a slice of the channels is channels last, too)."""
+    """Whether neighbours in memory are channels of one pixel (a slice of the channels counts as channels
+    last, too)."""
     if len(shape) != 4 or shape[1] == 1 or shape[2] * shape[3] == 1 or strides[1] != 1:
         return False
     pairs = zip(shape[2:], strides[2:], strict=True)
@@ -161,8 +166,10 @@ def is_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def as_product(x: Ref, weight: Ref, options: Sequence[Any]) -> tuple[Ref, Ref] | None:
-    """The matrices of pixels by channels whose product a convolution by single pixels is: calling that costs the CPU a
-    third.  On a GPU for 16-bit types, whose products and convolutions round alike, and rows that the library's kernels like."""
+    """Returns the matrices (pixels by channels) whose product is a convolution with one-pixel windows; None
+    if there are none.  On the CPU the product takes a third of the time.  On a GPU this is done for 16-bit
+    types, where products and convolutions round in the same way, and only if the rows suit the library's fast
+    kernels."""
     stride, padding, _, transposed, _, groups = options
     single = weight.shape[2:] == (1, 1) and not transposed and groups == 1
     if not (products and single and set(stride) == {1} and set(padding) == {0}):
@@ -177,7 +184,7 @@ def as_product(x: Ref, weight: Ref, options: Sequence[Any]) -> tuple[Ref, Ref] |
 
 
 def layout(val: Any, operands: Iterable[Any]) -> Any:
-    """`val`, channels last if one of the operands is: how the result of our own kernel is laid out."""
+    """Returns the geometry for the result of our own kernel: channels last if an operand is, else `val`."""
     if len(val.shape) != 4 or 0 in val.shape or product(val.shape[2:]) == 1:
         return val
     if any(isinstance(r, Ref) and is_last(r.shape, r.strides) for r in operands):
@@ -188,8 +195,8 @@ def layout(val: Any, operands: Iterable[Any]) -> Any:
 def view_again(
     target: Any, base: Ref, arguments: Sequence[Any], options: dict[str, Any]
 ) -> tuple[Any, ...] | None:
-    """(shape, strides, offset) of a view of `base` as it really lies, for one view or for each of several; None where no
-    view of it shows the elements that the program's view shows."""
+    """Returns (shape, strides, offset) of a view of `base` in its actual layout, one for each view of the op;
+    None if no view of it shows the elements of the program's view."""
     if str(target) in LITERAL or any(map(is_size, (*base.shape, *base.strides))):
         return None
     if str(target) == "aten._unsafe_view.default":

@@ -1,7 +1,7 @@
-"""Convolutions on channels-last tensors, where channels_last.py chose them.
+"""Convolutions on channels-last tensors, for the nodes that channels_last.py chose.
 
-On a GPU the bias is added by a loop, which fuses with what follows: cuDNN's caller adds it in a kernel of its own.
-Convolutions by single pixels are products of matrices, where calling that is faster.
+On a GPU a loop adds the bias, and fuses with what follows: cuDNN's caller would add it in a separate kernel.
+Convolutions with one-pixel windows become matrix products if that is faster.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Convolution:
-    """`options` follow the bias in the op's arguments; `meta` is the result, channels last."""
+    """`options` are the op's arguments after the bias; `meta` is the geometry of the result, channels
+    last."""
 
     x: Ref
     weight: Ref
@@ -36,7 +37,7 @@ class _Convolution:
 
 
 def convolution(lowering: Lowering, node: torch.fx.Node, arguments: Sequence[Any]) -> Ref:
-    """The result of a convolution that gets channels-last tensors."""
+    """Returns the result of a convolution that gets channels-last tensors."""
     val: Any = node.meta["val"]
     x, weight, bias = (lowering.argument(a) for a in arguments[:3])
     x = laid(lowering, x, channels_last.last_strides(x.shape), node)
@@ -52,7 +53,7 @@ def convolution(lowering: Lowering, node: torch.fx.Node, arguments: Sequence[Any
 
 
 def _packed(lowering: Lowering, node: torch.fx.Node, c: _Convolution) -> Ref:
-    """By oneDNN with a weight that is laid out for it, and with the function that follows."""
+    """Calls oneDNN with a weight in oneDNN's layout, and with the activation function that follows."""
     last, function = onednn.following(node, lowering.returned)
     packed = onednn.packed_convolution(lowering, c.weight, c.x.shape, c.options)
     stride, padding, dilation, _, _, groups = c.options
@@ -118,7 +119,7 @@ def matrix_product(
     lowering: Lowering, node: torch.fx.Node, name: str, a: Ref, b: Ref, meta: Any,
     kind: Kind = Kind.TEMP,
 ) -> Ref:  # fmt: skip
-    """a @ b, shown with the geometry of `meta`; for a loop where that is small enough."""
+    """Returns a @ b with the geometry of `meta`; a small product becomes a loop."""
     target, shape = channels_last.PRODUCT, (a.shape[0], b.shape[1])
     buffer = Buffer(name, a.dtype, shape, (shape[1], 1), kind, device=a.buffer.device)
     lowering.base_offset[buffer] = 0

@@ -1,7 +1,7 @@
-"""Derivatives of convolutions on channels-last tensors, where channels_last.py chose them (on a GPU).
+"""Derivatives of convolutions on channels-last tensors, for the nodes that channels_last.py chose (on a GPU).
 
-Those of convolutions by single pixels are products of matrices, as those are themselves; the bias's is a sum, which fuses with
-what computes the gradient that it sums.
+Derivatives of convolutions with one-pixel windows are matrix products, like these convolutions.  The bias's
+gradient is a sum, which fuses with the kernel that computes the gradient that it sums.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SUM = "aten.sum.dim_IntList"
 def convolution_backward(
     lowering: Lowering, node: torch.fx.Node, arguments: Sequence[Any]
 ) -> list[Ref | None]:
-    """The gradients of input, weight and bias; None where none is wanted."""
+    """Returns the gradients of input, weight and bias; None for a gradient that is not requested."""
     refs = [lowering.argument(a) for a in arguments[:3]]
     grad, x, weight = (relayout.laid(lowering, r, last_strides(r.shape), node) for r in refs)
     options, mask = arguments[4:10], arguments[10]
@@ -65,7 +65,7 @@ def convolution_backward(
 
 
 def _loop(lowering: Lowering, node: torch.fx.Node, k: int, value: Expr, laid: Any) -> Ref:
-    """The k-th gradient as a loop; `laid` is its geometry where the program does not see it."""
+    """Computes the k-th gradient as a loop; `laid` is its geometry if the program does not see it."""
     seen = node.meta["val"][k]
     meta = seen if (node, k) in lowering.visible else laid
     kind = Kind.OUTPUT if (node, k) in lowering.returned else Kind.TEMP
@@ -91,7 +91,7 @@ def _library(
 
 
 def _gradient(lowering: Lowering, node: torch.fx.Node, k: int, a: Ref, b: Ref, laid: Any) -> Ref:
-    """The k-th gradient as a @ b."""
+    """Computes the k-th gradient as a @ b."""
     name, seen = f"{node.name}_{k}", node.meta["val"][k]
     if (node, k) not in lowering.visible:
         kind = Kind.OUTPUT if (node, k) in lowering.returned else Kind.TEMP

@@ -1,7 +1,8 @@
-"""Derivatives of convolutions of each channel by itself, on channels-last tensors of a GPU.
+"""Derivatives of depthwise convolutions (each channel by itself), on channels-last tensors of a GPU.
 
-The library's kernels for them are compiled when they are first called, for half a second and more each, and are slow at
-windows that are apart.  Those for the convolutions themselves are neither.
+The library compiles its kernels for them at the first call, which takes half a second or more each, and they
+are slow if windows are more than one pixel apart.  Its kernels for the convolutions themselves have neither
+problem.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from frameloom.ir.node import Node
 from frameloom.ir.substitute import TRUE, conjunction
 from frameloom.ir.symbolic.expr import Size
 
-WRITTEN_OUT = 4  # windows that a pixel is in: more do not fit into registers
-LARGEST = 25  # positions of a window: all of the image is read as often
+WRITTEN_OUT = 4  # windows that contain a pixel: more do not fit into registers
+LARGEST = 25  # positions of a window: each one reads all of the image
 
 
 @dataclass(frozen=True)
 class Depthwise:
-    """`sides`: the windows of rows and columns; `each`: results of a channel."""
+    """`sides`: the windows of rows and columns; `each`: the number of results per channel."""
 
     grad: Ref
     x: Ref
@@ -36,7 +37,8 @@ class Depthwise:
     each: int
 
     def of_input(self) -> Expr | None:
-        """From every window that a pixel is in; None where the library's is better."""
+        """Returns the input's gradient, from every window that contains a pixel; None if the library's kernel
+        is better."""
         sample, channel, *pixel = positions(self.x.shape)
         down, right = (s.holders(p) for s, p in zip(self.sides, pixel, strict=True))
         many = self.each * len(down) * len(right)
@@ -53,7 +55,8 @@ class Depthwise:
         return total
 
     def of_weight(self) -> Expr | None:
-        """Over all windows, which every tap meets at another pixel."""
+        """Returns the weight's gradient, a sum over all windows, in each of which a tap meets another pixel;
+        None if the window is large."""
         if product(self.weight.shape[2:]) > LARGEST:
             return None
         out, _, *taps = positions(self.weight.shape)
@@ -66,7 +69,8 @@ class Depthwise:
 
 
 def depthwise(grad: Ref, x: Ref, weight: Ref, options: Sequence[object]) -> Depthwise | None:
-    """`options`: stride, padding, dilation, whether it is transposed, the padding of results, the number of groups."""
+    """Returns the convolution if it is depthwise and suitable, else None.  `options`: stride, padding,
+    dilation, whether it is transposed, the padding of results, the number of groups."""
     stride, padding, dilation, transposed, _, groups = options
     if transposed or groups == 1 or groups != x.shape[1] or not is_last(x.shape, x.strides):
         return None

@@ -1,7 +1,7 @@
-"""Library calls of oneDNN in place of PyTorch's own for F32 on the CPU, where they are faster.
+"""Calls oneDNN directly instead of PyTorch's own library calls, for F32 on the CPU where it is faster.
 
-What is there and what is faster on this machine is told from outside (`OneDnn`); here is decided which calls that is
-for, and how they are written.
+The caller says what is available and faster on this machine (`OneDnn`).  This file decides for which calls to
+use it, and how to write them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 LINEAR = "mkldnn._linear_pointwise.default"
 CONVOLUTION = "mkldnn._convolution_pointwise.default"
-FUNCTIONS = {"aten.relu.default": "relu"}  # that a call applies to its result, exactly
-LEAST = 1 << 21  # multiplications: below, a call of oneDNN costs what it saves
+FUNCTIONS = {"aten.relu.default": "relu"}  # functions that a call can apply to its result, exactly
+LEAST = 1 << 21  # multiplications: below, the overhead of a oneDNN call is larger than its gain
 PRODUCTS = ("aten.mm.default", "aten.addmm.default")
 
 
 @dataclass(frozen=True, slots=True)
 class OneDnn:
-    """What oneDNN does better than what PyTorch would call."""
+    """Which operations oneDNN does better than the calls that PyTorch would make."""
 
     products: bool = False  # of matrices
     convolutions: bool = False  # on channels-last tensors
@@ -40,14 +40,14 @@ class OneDnn:
 def product(
     target: str, args: Sequence[Any], options: Sequence[Any]
 ) -> tuple[str, tuple[Any, ...]] | None:
-    """The call that a product of matrices becomes, None where it stays as it is."""
+    """Returns the oneDNN call for a matrix product; None if the product stays as it is."""
     if target not in PRODUCTS or options:
         return None
     *bias, a, b = args
     if not all(isinstance(v, View) and _is_plain(v) for v in args):
         return None
     (rows, length), columns = a.shape, b.shape[1]
-    # One row is read as fast as memory allows, whatever the library.
+    # With one row, every library reads as fast as memory allows.
     if rows == 1 or hint_of(rows * length * columns) < LEAST or a.strides != (length, 1):
         return None
     if not _is_dense(b) or (bias and not _is_row(bias[0], columns)):
@@ -63,7 +63,7 @@ def _is_plain(view: View) -> bool:
 
 
 def _is_dense(view: View) -> bool:
-    """Rows or columns lie one behind the other."""
+    """Whether rows or columns are contiguous and do not overlap."""
     (m, n), (s, t) = view.shape, view.strides
     return (t == 1 and s >= n) or (s == 1 and t >= m)
 
@@ -78,7 +78,7 @@ def _is_row(view: View, columns: int) -> bool:
 def packed_product(
     lowering: Lowering, call: tuple[str, tuple[Any, ...]]
 ) -> tuple[str, tuple[Any, ...]]:
-    """The call with its weight as oneDNN wants it, if that is a constant."""
+    """Returns the call with its weight in oneDNN's layout, if the weight is a constant."""
     target, (a, weight, *rest) = call
     if weight.buffer.kind is not Kind.CONSTANT:
         return call
@@ -90,7 +90,7 @@ def packed_product(
 def packed_convolution(
     lowering: Lowering, weight: Ref, shape: Sequence[int], options: Sequence[Any]
 ) -> View:
-    """The weight of a convolution of a tensor of this shape."""
+    """Returns the weight in oneDNN's layout for a convolution of a tensor of this shape."""
     stride, padding, dilation, _, _, groups = options
     given = (tuple(padding), tuple(stride), tuple(dilation), groups, tuple(shape))
     pack = torch.ops.mkldnn._reorder_convolution_weight
@@ -105,13 +105,13 @@ def _listed(value: Any) -> Any:
 def _packed(
     lowering: Lowering, weight: View, key: tuple[Any, ...], pack: Callable[[torch.Tensor], Any]
 ) -> View:
-    """A constant made of another one; the same for the same."""
+    """Returns a constant that `pack` makes of another one; equal requests share it."""
     found = lowering.packed.get((weight, key))
     if found is None:
         with computing():
             tensor = pack(lowering.tensor(weight))
         name = f"{weight.buffer.name}_packed{len(lowering.packed)}"
-        strides = contiguous_strides(weight.shape)  # in name only: nobody else looks into it
+        strides = contiguous_strides(weight.shape)  # a formality: only oneDNN reads it
         buffer = Buffer(name, None, weight.shape, strides, Kind.CONSTANT, torch.float32)
         lowering.constants[buffer] = tensor
         found = lowering.packed[weight, key] = View(buffer, weight.shape, strides)
@@ -121,7 +121,8 @@ def _packed(
 def following(
     node: torch.fx.Node, returned: Collection[tuple[torch.fx.Node, int]]
 ) -> tuple[torch.fx.Node, str]:
-    """The node whose value a call may compute in one with that of `node`, and the function that leads there."""
+    """Returns the last node that a call for `node` can compute as well, and the function that it applies for
+    that."""
     if len(node.users) == 1 and (node, 0) not in returned:
         (user,) = node.users
         if str(user.target) in FUNCTIONS:

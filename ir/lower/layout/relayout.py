@@ -1,4 +1,4 @@
-"""Tensors that lie in memory otherwise than the program sees them, and copies of such as it sees them."""
+"""Tensors with another layout than the program sees, and copies of them with the layout that it sees."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def is_relaid(graph: Lowering, node: Any, ref: Any) -> bool:
-    """Whether the value lies otherwise than the program sees it."""
+    """Whether the value has other strides than the program sees."""
     if not graph.relays or not isinstance(ref, Ref):
         return False
-    # A conjugated or negated view was computed: it is a copy, which has nothing to do with the memory behind the view.
+    # A lazy view (conjugated or negated) is a computed copy: the layout of the view's memory does not matter.
     if node in graph.raw:
         return False
     if node.op != "call_function" and channels_last.LAID not in node.meta:
@@ -31,7 +31,7 @@ def is_relaid(graph: Lowering, node: Any, ref: Any) -> bool:
 
 
 def as_seen(graph: Lowering, node: Any) -> Any:
-    """The value of a node, with the strides that the program sees."""
+    """Returns the value of a node with the strides that the program sees."""
     ref = graph.values[node]
     if not is_relaid(graph, node, ref):
         return ref
@@ -46,7 +46,8 @@ def as_seen(graph: Lowering, node: Any) -> Any:
 def laid(
     graph: Lowering, ref: Ref, strides: tuple[int, ...], node: torch.fx.Node, kind: Kind = Kind.TEMP
 ) -> Ref:
-    """The same values with these strides: a copy, unless every element lies where it should."""
+    """Returns the same values with these strides: a copy, unless every element is in the right place
+    already."""
     pairs = zip(ref.shape, ref.strides, strides, strict=True)
     if all(extent == 1 or a == b for extent, a, b in pairs) and kind is Kind.TEMP:
         return replace(ref, strides=strides)
@@ -68,7 +69,8 @@ def laid(
 
 
 def as_returned(graph: Lowering, node: torch.fx.Node, ref: Ref, k: int = 0) -> Ref:
-    """The k-th result of a library call: where it outlives the call, with the strides that the program sees."""
+    """Returns the k-th result of a library call; if the program sees it, with the strides that the program
+    sees."""
     if (node, k) not in graph.visible:
         return ref
     val = node.meta["val"]
@@ -77,7 +79,7 @@ def as_returned(graph: Lowering, node: torch.fx.Node, ref: Ref, k: int = 0) -> R
 
 
 def _constant_laid(graph: Lowering, ref: Ref, strides: tuple[int, ...]) -> Ref:
-    """Another constant, of the same values."""
+    """Returns a constant with the same values and other strides."""
     tensor = graph.tensor(view_of(ref))
     with computing():
         copy = torch.empty_strided(ref.shape, strides, dtype=tensor.dtype, device=tensor.device)

@@ -1,1 +1,1 @@
-"""Lowerings, one file per family of ops: `@lowering(...)` puts a function into the table (table.py)."""
+"""Lowerings, one file per family of ops: `@lowering(...)` adds a function to the table (table.py)."""

@@ -1,4 +1,4 @@
-"""Activation functions, each after the formula of eager's kernel (so that roundings agree)."""
+"""Activation functions, each with the formula of eager's kernel, so that it rounds in the same way."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def mish(x: Expr) -> Expr:
     return x * tanh(log1p(exp(x)))
 
 
-SIXTH_ON_GPU = float(np.float32(1 / 6))  # for doubles, too
+SIXTH_ON_GPU = float(np.float32(1 / 6))  # also for F64
 
 
 @pointwise("aten.hardsigmoid.default", by_device=True)
@@ -72,7 +72,7 @@ def hardswish(x: Expr, on_gpu: bool) -> Expr:
 @pointwise("aten.elu.default", rounded="", by_device=True)
 def elu(x: Expr, alpha: Number, scale: Number, input_scale: Number, on_gpu: bool) -> Expr:
     below = expm1(x * x.constant(input_scale)) * x.constant(alpha * scale)
-    # They differ at 0, whose sign is seen, and what an infinite alpha makes of it.
+    # The two differ at 0, whose sign is visible, and in the result of an infinite alpha there.
     return where(x <= 0 if on_gpu else x < 0, below, x * x.constant(scale))
 
 

@@ -1,4 +1,4 @@
-"""Copies that rearrange: cat, stack, pad, flip, roll, repeat, and the scatters that functionalised views leave."""
+"""Copies that rearrange: cat, stack, pad, flip, roll, repeat; and the scatters of functionalized views."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from frameloom.ir.substitute import compare, conjunction, select
 from frameloom.ir.symbolic.compare import bounds
 from frameloom.ir.symbolic.expr import hint_of
 
-# Each piece becomes a loop of its own wherever the result is used: a long list of large ones, each longer than the last
-# as in a DenseNet, is copied by the library instead.
+# Each piece becomes a loop of its own wherever the result is used.  So the library copies a long list of
+# large pieces, such as in a DenseNet, where each list is longer than the last.
 MANY_PIECES = 16
 FEW_ELEMENTS = 4096
-MOST_PIECES = 48  # of few elements
+MOST_PIECES = 48  # for results with few elements
 
 
 def check_pieces(call: Call, tensors: Sequence[Ref]) -> None:
@@ -36,7 +36,7 @@ def within(position: Node, low: int, high: int) -> Node:
 
 
 def shifted(at: Sequence[Node], dim: int, by: int) -> list[Node]:
-    """`at` moved by `by` along `dim`."""
+    """Returns `at` moved by `by` along `dim`."""
     moved = list(at)
     moved[dim] = index.add(moved[dim], index.index(by))
     return moved
@@ -50,7 +50,7 @@ def cat(call: Call, tensors: Sequence[Ref], dim: int) -> Expr:
     start = 0
     pieces: list[tuple[int, Expr]] = []
     for t in tensors:
-        # Eager skips empty vectors whatever the shape of the others.
+        # Eager skips empty vectors, whatever the shape of the others.
         if t.shape == (0,) or t.shape[dim] == 0:
             continue
         end = start + t.shape[dim]
@@ -142,7 +142,7 @@ def reflection_pad(call: Call, x: Ref, pad: Sequence[int]) -> Expr:
     for k in range(len(pad) // 2):
         dim = x.ndim - 1 - k
         last = index.index(x.shape[dim] - 1)
-        # | p | mirrors at the front, last - | last - p | at the back.
+        # |p| mirrors at the front, last - |last - p| at the back.
         inner = _absolute(index.add(at[dim], index.index(-pad[2 * k])))
         at[dim] = index.sub(last, _absolute(index.sub(last, inner)))
     return read(x, at)
@@ -195,7 +195,7 @@ def channel_shuffle(call: Call, x: Ref, groups: int) -> Expr:
     return read(x, at)
 
 
-# --- a view's part of a tensor replaced
+# --- replacing the part of a tensor that a view shows
 
 
 @lowering("aten.select_scatter.default")
@@ -227,7 +227,8 @@ def slice_scatter(
 def as_strided_scatter(
     call: Call, x: Ref, source: Ref, size: Sequence[int], stride: Sequence[int], offset: int | None
 ) -> Expr:
-    """`x` is contiguous from the start of its memory, and the view shows no element twice (special_ops.py)."""
+    """`x` is contiguous from the start of its memory, and the view shows no element twice
+    (special_ops.py)."""
     at = call.at()
     rest = index.sub(index.linear(at, contiguous_strides(x.shape)), index.index(offset or 0))
     inside = [compare(Op.GE, rest, index.index(0))]

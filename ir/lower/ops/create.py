@@ -18,7 +18,7 @@ from frameloom.ir.symbolic.expr import Size
 def _fill(call: Call, value: Number) -> Expr:
     if isinstance(value, Scalar):
         if not call.dtype.is_float and call.dtype is not DType.I64:
-            raise Decline  # where eager refuses numbers that do not fit
+            raise Decline  # eager refuses numbers that do not fit
         return value
     return Expr(const(value, call.dtype))
 
@@ -48,7 +48,7 @@ def scalar_tensor(call: Call, value: Number, *options: Any) -> Expr:
     return _fill(call, value)
 
 
-# What `empty` holds is anybody's guess: zeros are one, and a store that nobody reads is dropped.
+# The elements of `empty` are undefined.  Zeros are a valid choice, and a store that no step reads is dropped.
 @lowering(
     "aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default", "aten.zero.default",
     "aten.empty.memory_format", "aten.empty_like.default", "aten.new_empty.default", "aten.empty_strided.default",
@@ -83,7 +83,7 @@ def _arange(call: Call, start: Number, step: Number) -> Expr:
     if isinstance(start, int | Size) and isinstance(step, int | Size):
         return Expr(index.add(index.mul(position, index.index(step)), index.index(start)))
     if not call.dtype.is_float:
-        # Eager makes ints of both before it counts.
+        # Eager converts both to ints before it counts.
         return Expr(index.add(index.mul(position, index.index(int(step))), index.index(int(start))))
     # Eager computes float ranges in double.
     return Expr(position).cast(DType.F64) * step + start

@@ -1,7 +1,7 @@
-"""Derivatives of elementwise functions, each after the formula of eager's kernel: what autograd's ops of these names compute.
+"""Derivatives of elementwise functions: autograd's ops, each with the formula of eager's kernel.
 
-The first operand is the gradient of the function's result.  What becomes of a NaN, the CPU's kernels do not agree about among
-themselves: here it is what those for vectors do.
+The first operand is the gradient of the function's result.  Eager's CPU kernels treat NaN in different ways;
+the formulas here do what the vectorized kernels do.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from frameloom.ir.substitute import compare
 
 
 def _stored(value: Expr, call: Call) -> Expr:
-    """`value` as a step that eager keeps in the dtype of the result."""
+    """Rounds `value` to the dtype of the result, as eager does after this step."""
     return value.cast(call.dtype).wide()
 
 
 def _rounded_on_gpu(value: Expr, call: Call) -> Expr:
-    """CUDA's kernels of some derivatives compute in the dtype of the tensors."""
+    """Rounds `value` on a GPU: CUDA's kernels of some derivatives compute in the dtype of the tensors."""
     return _stored(value, call) if is_cuda(call.device) else value
 
 
@@ -83,7 +83,7 @@ def mish_backward(grad: Expr, x: Expr) -> Expr:
 
 @pointwise("aten.hardsigmoid_backward.default")
 def hardsigmoid_backward(grad: Expr, x: Expr) -> Expr:
-    one_sixth = 11184811 / 2**26  # ATen's is rounded to float32, whatever the dtype
+    one_sixth = 11184811 / 2**26  # ATen rounds it to float32, whatever the dtype
     return where((x > -3) & (x < 3), grad * one_sixth, 0.0)
 
 
@@ -200,12 +200,12 @@ def dropout_backward(grad: Expr, mask: Expr, scale: float) -> Expr:
     return grad * mask * scale
 
 
-# --- what reductions and norms of one element at a time come to
+# --- losses
 
 
 def _share(call: Call, grad: Ref, operands: list[Ref]) -> tuple[Expr, ...]:
-    """The gradient (one number, if the loss was reduced) and the operands at the call's position.  CUDA's kernels of losses
-    round every step of 16-bit floats."""
+    """Returns the gradient (one number, if the loss was reduced) and the operands at the call's position.
+    Declines 16-bit floats on a GPU, where CUDA's kernels of losses round every step."""
     if call.dtype.is_half and is_cuda(call.device):
         raise Decline
     common = common_dtype([grad, *operands])

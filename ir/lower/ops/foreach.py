@@ -1,7 +1,7 @@
-"""`torch._foreach_` ops: what the plain op does, for every tensor of a list.
+"""`torch._foreach_` ops: the plain op for every tensor of a list.
 
-On the CPU eager calls the plain op for each.  Its kernels for GPUs compute in float32 where the plain ones do, and round
-once, too.  Norms and other reductions stay library calls: one call for all tensors.
+On the CPU eager calls the plain op for each tensor.  Its kernels for GPUs compute in float32 where the plain
+ones do, and also round once.  Norms and other reductions stay library calls: one call for all tensors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ UNARY = (
     "log", "log10", "log1p", "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh",
     "sqrt", "tan", "tanh", "trunc", "clone",
 )  # fmt: skip
-# Overload of the list form -> the plain op.  A list argument has an item per tensor, any other serves all.
+# Overload of the list form -> the plain op.  A list argument has an item per tensor; any other argument is
+# for all of them.
 PLAIN = {
     **{f"{name}.default": f"{name}.default" for name in UNARY},
     **{
@@ -46,7 +47,7 @@ PLAIN = {
     "pow.List": "pow.Tensor_Tensor", "pow.ScalarAndTensor": "pow.Scalar",
     "copy.default": "copy.default",
 }  # fmt: skip
-# The same with the namespace; what is an op for each item.
+# The same with the namespace: the ops that count as one op for each item.
 PLAIN_OF = {
     "aten._foreach_zero.default": "aten.clone.default",
     **{f"aten._foreach_{name}": f"aten.{plain}" for name, plain in PLAIN.items()},
@@ -54,7 +55,7 @@ PLAIN_OF = {
 
 
 def _each(call: Call, target: str, args: tuple[Any, ...]) -> list[Any]:
-    """The plain op at every tensor of the lists."""
+    """Returns the values of the plain op for every tensor of the lists."""
     import torch
 
     packet, _, overload = target.partition(".")
@@ -65,7 +66,7 @@ def _each(call: Call, target: str, args: tuple[Any, ...]) -> list[Any]:
     values = []
     for k, result in enumerate(call.results):
         given = [a[k] if isinstance(a, list) else a for a in args]
-        # Arguments that only the plain op has keep their defaults, and none of ours has other names.
+        # Arguments that only the plain op has keep their defaults; all arguments of the list op exist there.
         given += [1] * ("alpha" in names and len(given) < len(names))
         given += [None] * (len(names) - len(given))
         one = Call(f"aten.{target}", names, (result,), call.checks, device=call.device)
@@ -93,7 +94,7 @@ def zero(call: Call, tensors: list[Ref]) -> list[Any]:
 def with_numbers(
     call: Call, tensors: list[Ref], first: list[Ref], second: list[Ref], numbers: Ref
 ) -> list[Any]:
-    """The numbers are the elements of a tensor."""
+    """Lowers the forms whose numbers are the elements of a tensor."""
     if numbers.dtype is None or any(not r.dtype.is_float for r in call.results):
         raise Decline
     if numbers.buffer.device != "cpu" or numbers.shape != (len(tensors),):

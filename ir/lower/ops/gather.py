@@ -1,6 +1,6 @@
-"""Reads at positions that data decides: embedding, index_select, gather, indexing by tensors.
+"""Reads at positions that depend on data: embedding, index_select, gather, indexing by tensors.
 
-Loads are masked to the range, and a check raises what eager raises for an index outside.
+Loads are masked to the valid range, and a check raises eager's exception for an index outside of it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ POSITIONS = (DType.I64, DType.I32)
 
 
 def data_index(ref: Ref, at: Sequence[Node]) -> Expr:
-    """An element of an index tensor, as I64."""
+    """Returns an element of an index tensor, as I64."""
     if ref.dtype not in POSITIONS:
         raise Decline
     return read(ref, at).cast(DType.I64)
 
 
 def inside(position: Expr, extent: Int) -> Node:
-    """0 <= position < extent.  Where nothing is, the library says so: on a GPU eager raises for some such calls, where a check of ours
-    would stop the device."""
+    """Returns 0 <= position < extent.  Declines an empty dimension: on a GPU eager raises for some such
+    calls, and a check of ours would stop the device."""
     if not isinstance(extent, Size) and not extent:
         raise Decline
     return conjunction(
@@ -37,13 +37,13 @@ def inside(position: Expr, extent: Int) -> Node:
 
 
 def wrapped(position: Expr, extent: int) -> Expr:
-    """Negative positions count from the end."""
+    """Returns the position; a negative one counts from the end."""
     return where(position < 0, Expr(add(position.node, index(extent))), position)
 
 
 def out_of_bounds(dim: int, extent: Int) -> str:
     if isinstance(extent, Size):
-        raise Decline  # the library says which size it was
+        raise Decline  # only the library's message can contain the size
     return f"index is out of bounds for dimension {dim} with size {extent}"
 
 
@@ -102,7 +102,8 @@ def index_tensor(call: Call, x: Ref, indices: Sequence[Ref | None]) -> Expr:
 
 
 def place_of_indices(x: Ref, indices: Sequence[Ref | None]) -> tuple[int, int]:
-    """Where the dimensions of the index tensors are among those of what they choose: the first, and how many.  Masks stand for others."""
+    """Returns where the dimensions of the index tensors are among those of the result: the first, and how
+    many.  Declines masks."""
     chosen = [d for d, i in enumerate(indices) if i is not None]
     tensors = [i for i in indices if i is not None]
     if not chosen or 0 in x.shape or any(t.dtype not in POSITIONS for t in tensors):
@@ -114,7 +115,7 @@ def place_of_indices(x: Ref, indices: Sequence[Ref | None]) -> tuple[int, int]:
 def indexed(
     call: Call, x: Ref, indices: Sequence[Ref | None], out: list[Node]
 ) -> tuple[list[Node], Node]:
-    """(place in `x`, whether it is in range) of the position `out` of what indices choose, as in `x[indices]`."""
+    """Returns (place in `x`, whether it is in range) for the position `out` of `x[indices]`."""
     first, ndim = place_of_indices(x, indices)
     shared, rest = out[first : first + ndim], out[:first] + out[first + ndim :]
     at: list[Node] = []

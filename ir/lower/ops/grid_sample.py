@@ -1,4 +1,4 @@
-"""Sampling images where a grid of positions says, and the grids of affine maps."""
+"""Sampling images at the positions of a grid, and the grids of affine maps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BILINEAR, NEAREST = 0, 1
 ZEROS, BORDER, REFLECTION = 0, 1, 2
 FEW = 8  # channels
 
-Tap = tuple[Node, Node, Expr]  # a pixel of one dimension, whether it is in the image, its weight
+Tap = tuple[Node, Node, Expr]  # pixel of one dimension, whether it is in the image, weight
 
 
 @lowering("aten.grid_sampler_2d.default")
@@ -30,7 +30,7 @@ def grid_sampler(call: Call, x: Ref, grid: Ref, mode: int, padding: int, aligned
         raise Decline
     few = x.shape[1] < FEW and (mode, padding) != (BILINEAR, ZEROS)
     if padding == REFLECTION or few:
-        raise Decline  # finding the pixels costs most, and the library's is for twice as many lanes
+        raise Decline  # most time goes into finding the pixels, and the library does it with twice the lanes
     batch, channel, *place = call.at()
     taps = []
     for d, extent in enumerate(x.shape[2:]):
@@ -51,7 +51,8 @@ def grid_sampler(call: Call, x: Ref, grid: Ref, mode: int, padding: int, aligned
 
 
 def _in_pixels(at: Expr, extent: int, padding: int, aligned: bool) -> Expr:
-    """Where a position of the grid, from -1 to 1, lies; inside of the image unless what is outside counts as zeros."""
+    """Converts a position of the grid, from -1 to 1, to pixels; moves it inside the image unless outside
+    counts as zeros."""
     at = (at + 1) * ((extent - 1) / 2) if aligned else (at + 1) * (extent / 2) - 0.5
     if padding == ZEROS:
         return at
@@ -93,7 +94,8 @@ def affine_grid(call: Call, theta: Ref, size: Sequence[int], aligned: bool) -> E
 
 
 def _from_minus_one(position: Node, extent: int, aligned: bool, dtype: DType) -> Expr:
-    """The middles of pixels from -1 to 1, or their corners on those."""
+    """Returns the position of a pixel.  If `aligned`, the middles of the first and last pixels are at -1 and
+    1; otherwise their outer edges are."""
     wide = DType.F32 if dtype.is_half else dtype
     at = Expr(position).cast(wide)
     if extent == 1:

@@ -1,7 +1,8 @@
 """Resizing images: nearest, linear and cubic interpolation along each dimension.
 
-Where a result's pixel lies in the image is a fraction of its position: the index below it is computed in whole numbers (so that
-loads can be understood), how far behind that it lies in floats, as eager does, whose rounding is part of the result.
+The place of a result's pixel in the image is a fraction times its position.  The index of the pixel below it
+is computed in integers (so that loads can be analyzed).  The distance behind that pixel is computed in
+floats, as in eager, because the rounding is part of the result.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ LARGEST_DENOMINATOR = 1 << 16
 
 
 def clamped(position: Node, last: int) -> Node:
-    """`position`, or the nearest in [0, last]."""
+    """Returns `position`, or the nearest position in [0, last]."""
     low, high = index.index(0), index.index(last)
     position = select(compare(Op.LT, position, low), low, position)
     return select(compare(Op.GT, position, high), high, position)
 
 
 def _divided(numerator: Node, denominator: int) -> Node:
-    """The floor of a quotient; of negative numerators by way of positive ones, which divide faster."""
+    """Returns the floor of a quotient; it makes a negative numerator positive first, because that divides
+    faster."""
     span = index.bounds(numerator)
     assert span is not None
     turns = max(0, -(span[0] // denominator))
@@ -42,13 +44,14 @@ def _divided(numerator: Node, denominator: int) -> Node:
 
 @dataclass(frozen=True)
 class Side:
-    """One dimension: positions of the result, extents of image and result, image pixels per pixel of the result."""
+    """One dimension: positions of the result, extents of image and result, image pixels per pixel of the
+    result."""
 
     at: Node
     extent: int
     places: int
     scale: float
-    aligned: bool = False  # corners on corners
+    aligned: bool = False  # whether the corners of image and result coincide
     on_cpu: bool = True
 
     def fraction(self) -> tuple[int, int]:
@@ -56,14 +59,15 @@ class Side:
         return found.numerator, found.denominator
 
     def below(self) -> Node:
-        """The pixel of the image at or below a pixel of the result, not clamped."""
+        """Returns the pixel of the image at or below a pixel of the result, not clamped."""
         p, q = self.fraction()
         if self.aligned:
             return _divided(index.mul(self.at, p), q)
         return _divided(index.add(index.mul(self.at, 2 * p), index.index(p - q)), 2 * q)
 
     def place(self, dtype: DType, once: bool = False) -> Expr:
-        """Where a pixel of the result lies.  `once`: rounded once, as by a multiplication and addition in one."""
+        """Returns the place of a pixel of the result in the image.  `once`: rounded once, as by a fused
+        multiply-add."""
         at = Expr(self.at).cast(DType.F64 if once else dtype)
         place = at * self.scale if self.aligned else (at + 0.5) * self.scale - 0.5
         return place.cast(dtype)
@@ -72,7 +76,7 @@ class Side:
 def _sides(
     call: Call, x: Ref, scales: Sequence[float | None], dtype: DType, aligned: bool = False
 ) -> list[Side]:
-    """The dimensions that are resized.  Scales are computed in `dtype`, as eager's kernels do."""
+    """Returns the dimensions that are resized.  Scales are computed in `dtype`, as in eager's kernels."""
     if x.dtype is None or 0 in x.shape:
         raise Decline
     kind = np.float64 if dtype is DType.F64 else np.float32
@@ -116,7 +120,7 @@ def _nearest_index(side: Side, middle: bool) -> Node:
         wanted = o // 2
     numerators = o * p * (2 if middle else 1) + p * middle
     if (np.minimum(wanted, side.extent - 1) != np.minimum(numerators // q, side.extent - 1)).any():
-        raise Decline  # rounded to another pixel
+        raise Decline  # eager rounds to another pixel
     return clamped(index.floordiv(exact, q), side.extent - 1)
 
 
@@ -144,7 +148,7 @@ def nearest3d(
     return _nearest(call, x, [deep, down, right], "exact" in call.target)
 
 
-# --- sums of neighbours with weights, dimension by dimension
+# --- weighted sums of neighbours, dimension by dimension
 
 Taps = list[tuple[Node, Expr]]  # pixels of one dimension, and their weights
 
@@ -167,7 +171,8 @@ def _interpolated(
 
 
 def _prefers_library(call: Call, x: Ref, n: int) -> bool:
-    """The CPU's vectors of neighbouring pixels are collected one by one, and the library remembers where from for all rows."""
+    """Whether the library is faster: on the CPU, vectors of neighbouring pixels are collected one by one, and
+    the library computes their places once for all rows."""
     return not is_cuda(call.device) and 1 in x.strides[x.ndim - n :]
 
 
@@ -187,7 +192,7 @@ def _linear(side: Side, dtype: DType) -> Taps:
         return [(side.at, Expr(index.index(1)).cast(dtype))]
     first = clamped(side.below(), side.extent - 1)
     second = clamped(index.add(first, index.index(1)), side.extent - 1)
-    place = side.place(dtype, once=side.on_cpu)  # as eager's is there
+    place = side.place(dtype, once=side.on_cpu)  # the same rounding as eager's
     if not side.aligned:
         place = maximum(place, 0)
     behind = place - Expr(first).cast(dtype)
@@ -196,7 +201,7 @@ def _linear(side: Side, dtype: DType) -> Taps:
 
 def _cubic(side: Side, dtype: DType) -> Taps:
     if side.extent == side.places:
-        raise Decline  # a copy in one kernel of eager's, not in the other
+        raise Decline  # one of eager's kernels copies here, the other does not
     below = side.below()
     t = side.place(dtype) - Expr(below).cast(dtype)
     a = -0.75

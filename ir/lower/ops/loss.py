@@ -1,4 +1,4 @@
-"""Losses: negative log likelihood with its class index, and the elementwise ones with their reduction."""
+"""Losses: negative log likelihood with its class index, and elementwise losses with their reduction."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def _elementwise(
     formula: Callable[..., Expr],
     *weights: Ref | None,
 ) -> Expr:
-    """The losses, reduced.  `formula` gets weights, which are of the shape of the result or broadcast, behind the two."""
+    """Returns the losses, reduced.  `formula` gets the two operands and then the weights, which have the
+    shape of the result or are broadcast to it."""
     tensors = [x, target, *(w for w in weights if w is not None)]
     common = common_dtype([x, target])
     shape = call.shape if reduction == NONE else x.shape
@@ -90,7 +91,7 @@ def _elementwise(
     if reduction == NONE:
         return loss
     if common.is_half:
-        # Eager stores the losses before it reduces them.
+        # Eager stores the losses in the common dtype before it reduces them.
         loss = loss.cast(common).wide()
     return over.fold("sum", loss) if reduction == SUM else over.mean(loss)
 
@@ -109,14 +110,15 @@ def mse_loss(call: Call, x: Ref, target: Ref, reduction: int) -> Expr:
 
 
 def _rounds_at_every_step(call: Call, x: Ref, target: Ref) -> bool:
-    """Whether eager's kernel may: the CPU's do of one type of 16 bits, and not of the other."""
+    """Whether eager's kernel may round every step: on the CPU, it does for one 16-bit type and not for the
+    other."""
     return common_dtype([x, target]).is_half and not is_cuda(call.device)
 
 
 @lowering("aten.smooth_l1_loss.default")
 def smooth_l1_loss(call: Call, x: Ref, target: Ref, reduction: int, beta: float) -> Expr:
     if not beta >= 0 or _rounds_at_every_step(call, x, target):
-        raise Decline  # the library op refuses the former
+        raise Decline  # the library op refuses a negative beta
 
     def formula(a: Expr, b: Expr) -> Expr:
         z = absolute(a - b)
@@ -128,7 +130,7 @@ def smooth_l1_loss(call: Call, x: Ref, target: Ref, reduction: int, beta: float)
 @lowering("aten.huber_loss.default")
 def huber_loss(call: Call, x: Ref, target: Ref, reduction: int, delta: float) -> Expr:
     if not delta > 0 or x.dtype is not target.dtype or _rounds_at_every_step(call, x, target):
-        raise Decline  # the library op refuses the first, and stores the losses in the dtype of x
+        raise Decline  # the library op refuses other deltas, and stores the losses in x's dtype
 
     def formula(a: Expr, b: Expr) -> Expr:
         z = absolute(a - b)
@@ -139,7 +141,7 @@ def huber_loss(call: Call, x: Ref, target: Ref, reduction: int, delta: float) ->
 
 @functools.cache
 def _targets_are_checked() -> bool:
-    """Whether this version of PyTorch looks at the targets of binary_cross_entropy, too."""
+    """Whether this version of PyTorch checks the targets of binary_cross_entropy, too."""
     try:
         torch.ops.aten.binary_cross_entropy(torch.tensor([0.5]), torch.tensor([2.0]))
     except RuntimeError:
@@ -189,7 +191,7 @@ def soft_margin_loss(call: Call, x: Ref, target: Ref, reduction: int) -> Expr:
     half = x.dtype if x.dtype.is_half else None
 
     def stored(value: Expr) -> Expr:
-        """Eager takes a step at a time."""
+        """Rounds 16-bit floats after this step, as eager does."""
         return value if half is None else value.cast(half).wide()
 
     def formula(a: Expr, t: Expr) -> Expr:
@@ -216,7 +218,7 @@ def multi_margin_loss(
     over = line(x.shape[:-1], range(x.ndim - 1), [], keepdim=False)
     if reduction != NONE:
         frames = over.at
-    # One frame and one class may each be with or without a dimension.
+    # A single frame and a single class may each have a dimension or none.
     chosen = data_index(target, frames if target.ndim == len(frames) else [index(0)] * target.ndim)
     mask = inside(chosen, classes)
     call.check(Expr(mask), "RuntimeError", "target out of range")

@@ -1,6 +1,8 @@
-"""Small matrix products on a GPU, as sums: one launch costs less than a call of the library, and what follows joins it.
+"""Small matrix products on a GPU, as sums.
 
-Products of 16-bit numbers are exact in F32, in which they are added up, as the library does.
+One launch costs less than a library call, and later operations fuse with it.
+
+Products of 16-bit numbers are exact in F32, and are summed in F32, as in the library.
 """
 
 from __future__ import annotations
@@ -14,16 +16,17 @@ from frameloom.ir.symbolic.compare import at_most, surely_positive
 from frameloom.ir.symbolic.expr import Size
 
 MOST = 1 << 20  # multiplications
-LONGEST = 1024  # sum
+LONGEST = 1024  # terms of a sum
 FEW = 2048  # multiplications of a row
 
 
 def _product(call: Call, a: Ref, b: Ref) -> Expr:
-    """a @ b at the position of the result; the last two dimensions are the matrices'."""
+    """Returns a @ b at the position of the result; the last two dimensions are those of the matrices."""
     length = a.shape[-1]
     if not is_cuda(a.buffer.device) or a.dtype is None or not a.dtype.is_float:
         raise Decline
-    # Where sizes vary, the library does what may be more, but for many rows of few columns.
+    # For symbolic sizes, the library does products that may exceed MOST, except those of many rows and few
+    # columns.
     total = product(call.shape) * length
     few = a.ndim == 2 and at_most(length * call.shape[1], FEW)
     if not (surely_positive(total) and at_most(length, LONGEST)):
@@ -40,7 +43,7 @@ def _sum(call: Call, bias: Ref, value: Expr, beta: Number, alpha: Number) -> Exp
     if alpha != 1:
         value = value * float(alpha)
     if beta == 0:
-        return value  # what `bias` holds does not count, NaN neither
+        return value  # the elements of `bias` do not count, not even NaN
     added = read(bias, call.at()).wide()
     return value + (added if beta == 1 else added * float(beta))
 

@@ -1,4 +1,4 @@
-"""Normalisations: layer, group, batch and RMS norm, with the statistics that they return."""
+"""Normalizations: layer, group, batch and RMS norm, with the statistics that they return."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from frameloom.ir.symbolic.expr import Size
 
 
 def moments(over: Line, value: Expr) -> tuple[Expr, Expr]:
-    """Mean and biased variance of a line."""
+    """Returns mean and biased variance of a line."""
     mean = over.mean(value)
     deviation = value - mean
     return mean, over.mean(deviation * deviation)
@@ -69,7 +69,7 @@ def rms_norm(
 
 
 def _is_ordered(x: Ref) -> bool:
-    """Contiguous, or with channels last: eager refuses others."""
+    """Whether the tensor is contiguous or channels last: eager refuses others."""
     last = [0, *range(2, x.ndim), 1]
     for order in (range(x.ndim), last):
         step, good = 1, True
@@ -98,7 +98,7 @@ def group_norm(
     width = channels // groups
 
     def statistics(batch: Node, group: Node) -> tuple[Expr, Expr]:
-        # One line is the channels of a group and everything inside them.
+        # One line consists of the channels of a group with all their elements.
         inner = line((width, *x.shape[2:]), range(x.ndim - 1), [], keepdim=False)
         channel = index.add(index.mul(group, index.index(width)), inner.at[0])
         value = element(x, [batch, channel, *inner.at[1:]])
@@ -112,11 +112,11 @@ def group_norm(
     return [normal, kept_mean, kept_rstd]
 
 
-# --- batch norm: every result is per channel, but the first
+# --- batch norm: every result except the first is per channel
 
 
 class _Batch:
-    """Statistics over everything but the channels (dimension 1)."""
+    """Statistics over all dimensions except the channels (dimension 1)."""
 
     def __init__(self, call: Call, x: Ref, eps: float) -> None:
         if x.ndim < 2 or 0 in x.shape:
@@ -136,7 +136,7 @@ class _Batch:
         return _scaled((value - mean.cast(value.dtype)) * scale, weight, bias, at[1:2])
 
     def trained(self, weight: Ref | None, bias: Ref | None) -> list[Expr | None]:
-        """The normalised tensor, mean and inverse deviation."""
+        """Returns the normalized tensor, mean and inverse deviation."""
         mean, variance = self.moments(self.call.at()[1])
         kept_mean, kept_variance = self.moments(self.call.at(1)[0])
         return [
@@ -157,7 +157,7 @@ class _Batch:
         return variance * (self.count / (self.count - 1))
 
     def updated(self, result: int, running: Ref, momentum: float, which: int) -> Expr:
-        """running * (1 - momentum) + new * momentum, with the unbiased variance."""
+        """Returns running * (1 - momentum) + new * momentum, with the unbiased variance."""
         channel = self.call.at(result)
         new = self.moments(channel[0])[which]
         if which == 1:
@@ -229,7 +229,8 @@ def native_batch_norm(
 ) -> list[Expr | None]:
     batch = _Batch(call, x, eps)
     if training:
-        # With running statistics the op writes to them, although its schema does not say so: left to the library.
+        # With running statistics the op writes to them, although its schema does not say so; the library does
+        # that.
         if running_mean is not None or running_var is not None:
             raise Decline
         return batch.trained(weight, bias)

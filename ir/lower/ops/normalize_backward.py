@@ -1,7 +1,7 @@
-"""Derivatives of normalisations: of their input, and of the weight and bias that scale it.
+"""Derivatives of normalizations: of the input, and of the weight and bias that scale it.
 
-All are written with deviations from the mean, as CUDA's kernels have it: eager's CPU kernels sum products with the values
-themselves, and lose digits where the mean is large.
+All formulas use deviations from the mean, as CUDA's kernels do.  Eager's CPU kernels sum products with the
+values themselves, and lose digits if the mean is large.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _wanted(mask: Sequence[bool], *results: Callable[[], Expr]) -> list[Expr | N
 
 
 class _Rows:
-    """Rows over the last dimensions, each with numbers of its own."""
+    """Rows over the last dimensions; each row has its own statistics."""
 
     def __init__(self, grad: Ref, x: Ref, shape: Sequence[int], weight: Ref | None) -> None:
         _floating(grad, x)
@@ -43,11 +43,11 @@ class _Rows:
         return line(self.x.shape, inner, at, keepdim=True)
 
     def own(self, at: Sequence[Node]) -> list[Node]:
-        """Where the numbers of the row at `at` are."""
+        """Returns the position of the statistics of the row at `at`."""
         return [*at[: self.outer], *[index.index(0)] * self.inner]
 
     def column(self, at: Sequence[Node]) -> Line:
-        """All rows' elements at `at`, a position within a row."""
+        """Returns the line through the elements of all rows at `at`, a position within a row."""
         return line(self.x.shape, range(self.outer), at, keepdim=False)
 
     def given(self, at: Sequence[Node]) -> Expr:
@@ -128,12 +128,12 @@ def batch_norm_backward(
         raise Decline
 
     def statistics(channel: Node) -> tuple[Expr, Expr]:
-        """Mean and inverse deviation."""
+        """Returns mean and inverse deviation."""
         mean, spread = (read(ref, [channel]).wide() for ref in used if ref is not None)
         return mean, spread if train else 1 / sqrt(spread + eps)
 
     def sums(channel: Node) -> tuple[Line, Expr, Expr]:
-        """Of the gradients, and of their products with the deviations."""
+        """Returns the line, the sum of the gradients, and the sum of their products with the deviations."""
         over = line(x.shape, dims, [channel], keepdim=False)
         dy = element(grad, over.at)
         deviation = element(x, over.at) - statistics(channel)[0].cast(dy.dtype)

@@ -1,4 +1,4 @@
-"""ATen's unary and binary math, comparisons, bitwise ops, where and casts: one row or one formula per op."""
+"""Unary and binary math, comparisons, bitwise ops, where and casts: one table row or one formula per op."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def floor_divide(a: Expr, b: Expr) -> Expr:
 
 
 def _divide_integers(op: Op, a: Expr, b: Expr) -> Expr:
-    # Division by zero raises in eager: only a divisor that is known is divided by here.
+    # Division by zero raises in eager, so only a known divisor is lowered.
     if b.node.op is not Op.CONST or b.node.arg == 0 or a.dtype is DType.BOOL:
         raise Decline
     if isinstance(b.node.arg, Size) and not surely_positive(b.node.arg):
@@ -195,7 +195,7 @@ def _divide_integers(op: Op, a: Expr, b: Expr) -> Expr:
 
 
 def _floor_divide_floats(a: Expr, b: Expr) -> Expr:
-    # As Python's float.__floordiv__: exact where a / b would round up to a whole number.
+    # The same as Python's float.__floordiv__: exact where a / b would round up to a whole number.
     remainder = a.binary(Op.FMOD, b)
     quotient = (a - remainder) / b
     quotient = where(remainder.ne(0) & ((b < 0) ^ (remainder < 0)), quotient - 1, quotient)
@@ -224,7 +224,8 @@ def pow_(a: Expr, b: Expr) -> Expr:
 
 @lowering("aten.pow.Tensor_Scalar", elementwise=True)
 def pow_scalar(call: Call, x: Ref, exponent: Number) -> Expr:
-    """As eager: small whole exponents multiply (in 16-bit floats rounding every time), roots are roots."""
+    """Lowers a power as eager does: small whole exponents multiply (16-bit floats are rounded every time),
+    roots are roots."""
     common = common_dtype([x, exponent])
     a = operand(x, call, common)
 
@@ -235,7 +236,7 @@ def pow_scalar(call: Call, x: Ref, exponent: Number) -> Expr:
         return a
     if exponent == 2:
         return a * a
-    if common is DType.F16 and not is_cuda(call.device):  # which has no other formulas there
+    if common is DType.F16 and not is_cuda(call.device):  # eager has no other formulas there
         return a * a * a if exponent == 3 else a.binary(Op.POW, round_number(exponent, common))
     if exponent == 3:
         return rounded(a * a) * a
@@ -286,7 +287,7 @@ pointwise("aten.nextafter.default", halves=False)(_binary(Op.NEXTAFTER))
 
 @lowering("aten.logical_and.default", "aten.logical_or.default", "aten.logical_xor.default")
 def logical(call: Call, a: Ref, b: Ref) -> Expr:
-    # Each side is a truth value of its own: nothing is promoted.
+    # Each side is converted to a truth value by itself: nothing is promoted.
     op = LOGICAL[call.target.split(".")[1]]
     return read(a, call.at()).cast(DType.BOOL).binary(op, read(b, call.at()).cast(DType.BOOL))
 
@@ -341,7 +342,7 @@ def logaddexp2(a: Expr, b: Expr) -> Expr:
 
 @lowering("aten.ldexp.Tensor", elementwise=True)
 def ldexp(call: Call, a: Ref, b: Ref) -> Expr:
-    """The power of two is stored in the dtype of the exponent before it is multiplied."""
+    """Lowers ldexp; the power of two is stored in the dtype of the exponent before the multiplication."""
     if b.dtype is None or not b.dtype.is_float:
         raise Decline  # no power is computed: what it would overflow in is moved by
     power = exp2(operand(b, call, b.dtype))
@@ -392,7 +393,7 @@ def clamp(x: Expr, low: Expr | None, high: Expr | None) -> Expr:
 
 @cache
 def _nan_is_no_limit() -> bool:
-    """Whether eager leaves numbers as they are where its one limit is NaN, as 2.11 does; 2.13 makes NaNs of them."""
+    """Whether eager ignores a single limit that is NaN, as 2.11 does; 2.13 returns NaN."""
     with computing():
         return not bool(torch.zeros(1, device="cpu").clamp(min=math.nan).isnan())
 

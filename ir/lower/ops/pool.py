@@ -1,7 +1,8 @@
-"""Pooling, window by window: a loop joins what is around it, and indices that nobody wants are not written.
+"""Pooling, window by window: loops fuse with the operations around them, and unused indices are not written.
 
-A window is a Taps for each dimension that is pooled.  Small windows are written out, position by position; large ones are reductions
-(on a GPU, where they do not overlap: there, the library's kernels are better at reading the same again and again).
+A window has a Taps for each pooled dimension.  Small windows are unrolled, position by position; large ones
+are reductions (on a GPU only if they do not overlap: otherwise the library's kernels are better, as they read
+the same elements again and again).
 """
 
 from __future__ import annotations
@@ -22,19 +23,20 @@ from frameloom.ir.program import is_cuda
 from frameloom.ir.substitute import TRUE, compare, conjunction, fold, select
 from frameloom.ir.symbolic.expr import is_size
 
-LARGEST = 32  # positions of a window that is written out
+LARGEST = 32  # positions of a window that is unrolled
 
 
 @dataclass(frozen=True)
 class Taps:
-    """Of one dimension: the window at `start` has positions `step` apart, the first `used` of at most `count`."""
+    """One dimension of a window that begins at `start`.  It has at most `count` positions, `step` apart; only
+    the first `used` of them count."""
 
     start: Node
     count: int
-    extent: int  # of the image
+    extent: int  # the extent of the image
     step: int = 1
     used: Node | None = None
-    apart: bool = True  # no position is in two windows
+    apart: bool = True  # whether windows do not overlap
 
     def position(self, tap: Node) -> Node:
         return index.add(self.start, index.mul(tap, self.step))
@@ -57,7 +59,8 @@ class Window:
         return product([t.count for t in self.taps])
 
     def element(self, taps: Sequence[Node]) -> tuple[Expr, Node, Node]:
-        """The value at a position, 0 outside of the image; whether it is inside; its number in the image."""
+        """Returns the value at a position (0 outside of the image), whether it is inside, and its number in
+        the image."""
         at = [t.position(k) for t, k in zip(self.taps, taps, strict=True)]
         inside = conjunction(*(t.inside(k) for t, k in zip(self.taps, taps, strict=True)))
         value = read(self.x, [*self.batch, *at], None if inside is TRUE else inside).wide()
@@ -67,20 +70,20 @@ class Window:
         return value, inside, number
 
     def elements(self) -> Iterator[tuple[Expr, Node, Node]]:
-        """All that can be inside, in eager's order."""
+        """Yields all positions that can be inside, in eager's order."""
         for taps in itertools.product(*(range(t.count) for t in self.taps)):
             found = self.element([index.index(k) for k in taps])
             if found[1].op is not Op.CONST or found[1].arg:
                 yield found
 
     def folded(self, kind: str, outside: Number) -> Expr:
-        """The fold of all positions, those outside of the image as `outside`."""
+        """Returns the reduction of all positions; those outside of the image count as `outside`."""
         if self.size <= LARGEST:
             total = None
             for value, inside, _ in self.elements():
                 if total is None:
                     total = _or(value, inside, outside)
-                elif kind == "max":  # of zeros of both signs, the first
+                elif kind == "max":  # of zeros with both signs, the first one
                     better = (value > total) | isnan(value)
                     better = better if inside is TRUE else Expr(inside) & better
                     total = where(better, value, total)
@@ -95,7 +98,8 @@ class Window:
         return Expr(fold(kind, axes, _or(value, inside, outside).node))
 
     def greatest(self) -> Expr:
-        """The number of the last NaN, else of the first of the greatest; of the first inside, where nothing is greater than -inf."""
+        """Returns the number of the last NaN, else of the first of the greatest elements.  If none is greater
+        than -inf, it is the first position inside the image."""
         most = place = None
         for value, inside, number in self.elements():
             value = _or(value, inside, -math.inf)
@@ -110,7 +114,7 @@ class Window:
 
 
 def _or(value: Expr, inside: Node, outside: Number) -> Expr:
-    # A load outside is 0.
+    # A load outside of the image gives 0.
     return value if inside is TRUE or outside == 0 else where(Expr(inside), value, outside)
 
 
@@ -126,11 +130,11 @@ def each(values: Sequence[int], n: int) -> Sequence[int]:
 
 
 def _image(call: Call, x: Ref) -> Sequence[int]:
-    """Extents of the dimensions that are pooled."""
+    """Returns the extents of the pooled dimensions."""
     if x.dtype is None or not x.dtype.is_float or 0 in x.shape:
         raise Decline
     if x.dtype.is_half and "avg_pool3d" in call.target and not is_cuda(call.device):
-        raise Decline  # which eager refuses, or sums up in 16 bits
+        raise Decline  # eager refuses it, or sums up in 16 bits
     return x.shape[x.ndim - _dims(call) :]
 
 
@@ -151,16 +155,17 @@ def _sliding(
     ):
         if is_size(extent) or is_size(places):
             if p >= k or (d > 1 and p):
-                raise Decline  # perhaps a window that is all padding
+                raise Decline  # a window may be only padding
         elif any(all(not 0 <= o * s - p + t * d < extent for t in range(k)) for o in range(places)):
-            raise Decline  # a window that is all padding
+            raise Decline  # a window is only padding
         start = index.add(index.mul(position, s), index.index(-p))
         taps.append(Taps(start, k, extent, d, apart=s >= k))
     return Window(x, tuple(at[:-n]), tuple(taps))
 
 
 def _prefers_library(call: Call, x: Ref, window: Window) -> bool:
-    """Where indices are wanted: the CPU's kernels are faster at channels-last tensors, and large windows have no loop."""
+    """Whether the library is better if indices are needed: its CPU kernels are faster for channels-last
+    tensors, and large windows have no loop here."""
     if window.size > LARGEST:
         return True
     return not is_cuda(call.device) and is_last(x.shape, x.strides)
@@ -206,7 +211,7 @@ def avg_pool(
         return total / float(divisor)
     count = index.index(1)
     for taps, p in zip(window.taps, each(padding, _dims(call)), strict=True):
-        # Padding counts, but not what ceil_mode adds behind it.
+        # Padding counts, but not the positions that ceil_mode adds behind it.
         margin = p if count_include_pad else 0
         count = index.mul(count, _length(taps, -margin, taps.extent + margin))
     if count.op is Op.CONST:
@@ -215,7 +220,7 @@ def avg_pool(
 
 
 def _length(taps: Taps, low: int, high: int) -> Node:
-    """How many positions of a window (of step 1) are in [low, high)."""
+    """Returns how many positions of a window (of step 1) are in [low, high)."""
     end = index.add(taps.start, index.index(taps.count))
     first, last = index.index(low), index.index(high)
     start = select(compare(Op.LT, taps.start, first), first, taps.start)

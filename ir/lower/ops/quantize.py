@@ -1,4 +1,4 @@
-"""Quantised and back at once, as training for quantisation does it."""
+"""Quantization followed by dequantization, as in training for quantization."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, re
 from frameloom.ir.numbers import single
 from frameloom.ir.program import is_cuda
 
-LARGEST = 1 << 22  # whole numbers up to here and their differences are floats
+LARGEST = 1 << 22  # whole numbers up to this one, and their differences, are exact in F32
 
 
 @lowering("aten.fake_quantize_per_tensor_affine_cachemask.default")
@@ -35,14 +35,14 @@ def per_channel(
     if zero_point.dtype is not DType.F32:
         place = rint(value * inverse) + zero
     elif value.dtype is DType.F32:
-        # Eager's product and sum are rounded once, as they are where twice as many digits are kept in between.
+        # Eager rounds product and sum once; F64 in between has the same result.
         exact = value.cast(DType.F64) * inverse.cast(DType.F64) + zero.cast(DType.F64)
         place = rint(exact.cast(DType.F32))
     else:
         place = rint(value * inverse + zero)
     kept, inside = _in_range(place, least, most)
-    kept = where(place < float(1 << 63), kept, least)  # eager's is an integer there
-    # In eager's double precision; whole numbers are exact without.
+    kept = where(place < float(1 << 63), kept, least)  # eager computes with an integer there
+    # Eager uses double precision here; whole numbers are exact without it.
     wide = DType.F64 if zero_point.dtype is DType.F32 else value.dtype
     return [(kept.cast(wide) - zero.cast(wide)) * own.cast(wide), inside]
 
@@ -56,6 +56,6 @@ def _element(call: Call, x: Ref, least: int, most: int) -> Expr:
 
 
 def _in_range(place: Expr, least: int, most: int) -> tuple[Expr, Expr]:
-    """`place` brought into the range, where a NaN becomes the least; and whether it was there."""
+    """Returns `place` limited to the range (a NaN becomes `least`), and whether it was in the range."""
     kept = where(place > least, where(place > most, most, place), least)
     return kept, (place >= least) & (place <= most)

@@ -1,4 +1,4 @@
-"""Random numbers on a GPU: the very ones that eager draws there (philox.py), made where they are used."""
+"""Random numbers on a GPU: the same numbers that eager draws (philox.py), computed where they are used."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from frameloom.ir.node import Node
 from frameloom.ir.philox import ALIGNMENT
 from frameloom.ir.symbolic.expr import Size
 
-MOST = (1 << 31) - 1  # bytes that eager's kernels address; what is larger is drawn in pieces
+MOST = (1 << 31) - 1  # bytes that eager's kernels address; larger tensors are drawn in pieces
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Every element has a place of its own, and there are no gaps."""
+    """Whether elements do not overlap and there are no gaps."""
     reach = 1
     for stride, extent in sorted((s, e) for e, s in zip(shape, strides, strict=True) if e != 1):
         if stride != reach:
@@ -31,7 +31,7 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def _in_memory(call: Call) -> Node:
-    """The position of an element of the result, counted as it lies in memory."""
+    """Returns the position of an element of the result, counted in memory order."""
     result = call.results[0]
     _decline_sizes(call)
     if not is_dense(result.shape, result.strides):
@@ -42,14 +42,16 @@ def _in_memory(call: Call) -> Node:
 
 
 def _decline_sizes(call: Call) -> None:
-    """How many numbers there are says which of the generator's an element gets, and how far it goes on: where that varies, the library draws."""
+    """Declines symbolic sizes.  The count of numbers decides which of the generator's numbers an element
+    gets, and how far the offset moves; if the count is symbolic, the library draws."""
     if any(isinstance(n, Size) for n in call.shape):
         raise Decline
 
 
 def _drawn(call: Call) -> Expr:
-    """A number in (0, 1] for every element of the result, as functions that fill a tensor draw it.  Every element takes a
-    block of its own: on its own, that takes longer than the library's kernel, which uses all words of a block."""
+    """Returns a number in (0, 1] for every element of the result, as drawn by functions that fill a tensor.
+    Every element takes a whole block.  If the result is only stored, the library's kernel is faster, as it
+    uses all words of a block."""
     if call.is_only_stored():
         raise Decline
     generator = call.generator
@@ -70,7 +72,7 @@ def native_dropout(call: Call, x: Ref, p: float, train: bool | None) -> list[Exp
     dense = is_dense(x.shape, source.strides)
     alignment = math.gcd(source.offset * item, ALIGNMENT) if dense else 0
     stream = call.generator.of_dropout(count, item, alignment)
-    # What reads several elements at a time goes through memory, else through positions.
+    # Kernels that read several elements at a time count elements in memory order, others in row-major order.
     strides = source.strides if stream.width > 1 else contiguous_strides(x.shape)
     number = call.draw(stream, index.linear(call.at(), strides), count)
     if stream.width > 1:
@@ -111,7 +113,7 @@ def uniform(call: Call, x: Ref, low: float, high: float, generator: Any) -> Expr
 
 
 def _uniform(call: Call, low: float, high: float) -> Expr:
-    """Numbers in [low, high): what comes to `high` becomes `low`."""
+    """Returns numbers in [low, high): a value that rounds to `high` becomes `low`."""
     dtype = call.dtype
     if not dtype.is_float or dtype is DType.F64:
         raise Decline
@@ -119,7 +121,8 @@ def _uniform(call: Call, low: float, high: float) -> Expr:
     span = _rounded(high - low, dtype)
     if not (low <= high and math.isfinite(span)):
         raise Decline
-    # Eager's kernel multiplies and adds in one rounding: here the product is exact, or nothing is added.
+    # Eager's kernel multiplies and adds with one rounding.  So the product has to be exact, or nothing is
+    # added.
     if low != 0 and math.frexp(span)[0] != 0.5:
         raise Decline
     value = _drawn(call) * span

@@ -1,7 +1,7 @@
-"""Reductions: sums, extremes, moments, norms, and what is built on one line of a tensor (softmax).
+"""Reductions: sums, extremes, moments, norms, and ops that use one line of a tensor (softmax).
 
-Sums of 16-bit floats accumulate in F32, of integers in I64.  Variance takes two passes (mean first): it is the accurate
-form, and the code generator merges passes.
+Sums of 16-bit floats accumulate in F32, those of integers in I64.  Variance takes two passes (mean first):
+this form is accurate, and the code generator merges passes.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ IDENTITY: dict[str, Number] = {"sum": 0, "prod": 1, "any": False, "all": True}
 
 @dataclass(frozen=True)
 class Line:
-    """The elements of a tensor that are folded into one: `at` is the position of the one at `axes`."""
+    """The elements of a tensor that are reduced to one: `at` is the position of the element at `axes`."""
 
     at: list[Node]
     axes: tuple[Axis, ...]
     count: int
 
     def fold(self, kind: str, value: Expr) -> Expr:
-        """The fold of `value` over the line; of an empty one, the identity."""
+        """Returns the reduction of `value` over the line; for an empty line, the identity."""
         if self.count == 0:
             if kind not in IDENTITY:
                 raise Decline
@@ -55,7 +55,7 @@ class Line:
             value = value.cast(DType.BOOL)
         if not self.axes:
             if kind == "sum" and value.dtype.is_float:
-                return value + 0.0  # sums begin with that: there is no -0.0
+                return value + 0.0  # a sum starts with 0.0, so it is never -0.0
             return Expr(index(0)) if kind in ("argmax", "argmin") else value
         return Expr(fold(kind, self.axes, value.node))
 
@@ -67,7 +67,7 @@ class Line:
 
 
 def line(shape: Sequence[int], dims: Sequence[int], rest: Sequence[Node], keepdim: bool) -> Line:
-    """The line through `rest`, a position in the result."""
+    """Returns the line through `rest`, a position in the result."""
     at: list[Node] = []
     axes = []
     outer = iter(rest)
@@ -86,7 +86,7 @@ def line(shape: Sequence[int], dims: Sequence[int], rest: Sequence[Node], keepdi
 
 
 def element(ref: Ref, at: Sequence[Node], dtype: DType | None = None) -> Expr:
-    """An element to accumulate: in `dtype` if given, with 16-bit floats as F32."""
+    """Returns an element to accumulate: in `dtype` if given; 16-bit floats as F32."""
     value = read(ref, at)
     return (value if dtype is None or dtype is value.dtype else value.cast(dtype)).wide()
 
@@ -158,7 +158,7 @@ def mean_default(call: Call, x: Ref, dtype: Any) -> Expr:
 @lowering("aten.mean.dim")
 def mean_dims(call: Call, x: Ref, dims: Any, keepdim: bool, dtype: Any) -> Expr:
     if not call.dtype.is_float:
-        raise Decline  # which eager refuses
+        raise Decline  # eager refuses it
     over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
     return over.mean(element(x, over.at, call.dtype))
 
@@ -171,7 +171,7 @@ def _extreme(call: Call, x: Ref, dims: Any, keepdim: bool, kind: str) -> Expr:
     value = element(x, over.at)
     if value.dtype is DType.BOOL:
         if not over.count:
-            raise Decline  # which eager refuses
+            raise Decline  # eager refuses it
         kind = {"max": "any", "min": "all"}[kind]
     return over.fold(kind, value)
 
@@ -258,7 +258,7 @@ def truth_dim(call: Call, x: Ref, dim: int, keepdim: bool) -> Expr:
 
 @lowering("aten.any.dims", "aten.all.dims")
 def truth_dims(call: Call, x: Ref, dims: Sequence[int] | None, keepdim: bool) -> Expr:
-    # Unlike for sums, an empty list is no dimension at all.
+    # Unlike for sums, an empty list means no dimension at all.
     return (
         _truth(call, x, dims if dims is None or dims else (), keepdim)
         if dims != []
@@ -272,13 +272,14 @@ def truth_dims(call: Call, x: Ref, dims: Sequence[int] | None, keepdim: bool) ->
 def _variance(
     call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool, result: int = 0
 ) -> tuple[Expr, Expr]:
-    """Variance and mean; on the CPU eager computes those of F32 in F64, where squares do not overflow."""
+    """Returns variance and mean.  On the CPU eager computes those of F32 in F64, where squares do not
+    overflow."""
     _floating(x)
     folded = dimensions(dims, x.ndim)
     over = line(x.shape, folded, call.at(result), keepdim)
     wide = DType.F64 if x.dtype is DType.F32 and not is_cuda(call.device) else None
     value = element(x, over.at, wide)
-    # One variance of all elements is computed around the mean in F32.
+    # For a single variance of all elements, the deviations are from the mean in F32.
     whole = len(call.results) == 1 and all(type(n) is int and n == 1 for n in call.shape)
     if wide is not None and whole:
         mean = over.mean(element(x, over.at)).cast(wide)
@@ -288,7 +289,8 @@ def _variance(
         return mean, mean  # not a number, whatever the correction
     deviation = value - mean
     if wide is None and surely_positive(over.count) and not (whole and not is_cuda(call.device)):
-        # The mean of equal numbers may be another one, and their variance is zero: counted from the first one, the mean is exact.
+        # The rounded mean of equal numbers may differ from them, but their variance must be zero.  So the
+        # mean is taken of differences from the first element, which is exact for equal numbers.
         shifted = value - element(x, _ends(x, over.at, folded, 0))
         deviation = shifted - over.mean(shifted)
     correction = 1 if correction is None else correction
@@ -303,7 +305,8 @@ def _variance(
 
 
 def _as_it_runs(call: Call, x: Ref, dims: Any, keepdim: bool, mean: Expr) -> Expr:
-    """The CPU's means that come with variances follow the elements: one behind an infinite one, and it is lost."""
+    """Returns the mean that comes with a variance.  On the CPU eager updates it element by element, so an
+    element after an infinite one makes it NaN."""
     if is_cuda(call.device) or 0 in x.shape:
         return mean
     folded = dimensions(dims, x.ndim)
@@ -313,7 +316,7 @@ def _as_it_runs(call: Call, x: Ref, dims: Any, keepdim: bool, mean: Expr) -> Exp
 
 
 def _ends(x: Ref, at: Sequence[Node], folded: Sequence[int], end: int) -> list[Node]:
-    """The position of the first (0) or last (-1) element of those folded."""
+    """Returns the position of the first (0) or last (-1) element along the reduced dimensions."""
     found = list(at)
     for d in folded:
         found[d] = index_algebra.index(x.shape[d] - 1 if end else 0)
@@ -349,7 +352,7 @@ def std_mean(call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: 
 def vector_norm(call: Call, x: Ref, order: Number, dims: Any, keepdim: bool, dtype: Any) -> Expr:
     _floating(x)
     if order < 0 and 0 in x.shape:
-        raise Decline  # which is an error for some of them
+        raise Decline  # an error for some orders
     over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
     value = element(x, over.at, call.dtype if dtype is not None else None)
     return _norm(over, value, order)
@@ -394,7 +397,7 @@ def dist(call: Call, x: Ref, y: Ref, order: Number) -> Expr:
 
 @lowering("aten.renorm.default")
 def renorm(call: Call, x: Ref, order: Number, dim: int, most: Number) -> Expr:
-    """Slices along `dim` whose norm is greater than `most` are scaled down to it."""
+    """Lowers renorm: slices along `dim` whose norm is greater than `most` are scaled down to it."""
     _floating(x)
     rest = [d for d in range(x.ndim) if d != dimension(dim, x.ndim)]
     over = line(x.shape, rest, call.at(), keepdim=True)
@@ -424,7 +427,7 @@ def logsumexp(call: Call, x: Ref, dims: Any, keepdim: bool) -> Expr:
 
 
 def _softmax_parts(call: Call, x: Ref, dim: int) -> tuple[Expr, Expr, Expr]:
-    """The element, its line's maximum, and the line's sum of exponentials."""
+    """Returns the element, its line's maximum, and the line's sum of exponentials."""
     _floating(x)
     dims = [dimension(dim, x.ndim)] if x.ndim else []
     over = line(x.shape, dims, call.at(), keepdim=True) if x.ndim else Line([], (), 1)

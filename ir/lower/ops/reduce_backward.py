@@ -1,4 +1,4 @@
-"""Derivatives of what works on lines and windows of a tensor: softmax and its logarithm, the negative log likelihood, pooling."""
+"""Derivatives of softmax, log-softmax, negative log likelihood and pooling (on lines and windows)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, re
 from frameloom.ir.program import is_cuda
 from frameloom.ir.substitute import conjunction
 
-LARGEST = 16  # windows that one element is in
+LARGEST = 16  # windows that contain one element
 
 
 def _parts(call: Call, grad: Ref, y: Ref, dim: int) -> tuple[Line, Expr, Expr]:
-    """The line through the call's position, and there the gradient and the result."""
+    """Returns the line through the call's position, and the gradient and the result at the position."""
     if y.dtype is None or not y.dtype.is_float:
         raise Decline
     at = call.at()
@@ -71,7 +71,8 @@ def max_pool_backward(
     call: Call, grad: Ref, x: Ref, size: Sequence[int], stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], ceil_mode: bool, indices: Ref,
 ) -> Expr:  # fmt: skip
-    """Of every window that an element is in, the gradient if the window chose it; windows in eager's order."""
+    """Returns the sum of the gradients of all windows that contain the element and chose it; windows in
+    eager's order."""
     given = [each(v, 2) for v in (size, dilation, padding, stride or size)]
     if any(d != 1 for d in given[1]) or grad.dtype is None or not grad.dtype.is_float:
         raise Decline

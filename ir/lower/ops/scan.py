@@ -1,6 +1,8 @@
-"""Cumulative sums, products, extremes and logarithms of sums, as reductions up to a position.  The code generator makes one pass of them
-(ir/cumulative.py); what comes before and after joins it.  On a GPU sums are as accurate as those of a tree; on the CPU they are eager's,
-one element after the other in double precision.  Logarithms of sums are loops on a GPU only.
+"""Cumulative sums, products, extremes and logarithms of sums, as reductions up to a position.
+
+The code generator computes them in one pass (ir/cumulative.py); operations before and after fuse with it.  On
+a GPU, sums are as accurate as those of a tree.  On the CPU, they are equal to eager's: one element after the
+other in double precision.  Logarithms of sums are loops on a GPU only.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from frameloom.ir.program import is_cuda
 from frameloom.ir.substitute import fold, substitute
 
 LONGEST = 8192  # elements that a block holds at once, with registers to spare
-LONGEST_ACROSS = 256  # the same where neighbouring results are in neighbouring rows
+LONGEST_ACROSS = 256  # the same if neighbouring results are in neighbouring rows
 
 
 @lowering("aten.cumsum.default")
@@ -47,7 +49,8 @@ def cummin(call: Call, x: Ref, dim: int) -> list[Expr | None]:
 
 
 def _extremes(call: Call, x: Ref, dim: int, kind: str) -> list[Expr | None]:
-    """Values, and the last position of the present one: the last that was extreme up to itself, or NaN."""
+    """Returns the values and their positions: the last position so far that was extreme up to itself, or
+    NaN."""
     dim = dimension(dim, x.ndim)
     if x.ndim == 0:
         raise Decline
@@ -57,7 +60,7 @@ def _extremes(call: Call, x: Ref, dim: int, kind: str) -> list[Expr | None]:
     if x.shape[dim] == 1:
         return [values, Expr(index(0))]
     if not is_cuda(call.device) and call.results[0].strides[dim] == 1:
-        raise Decline  # the CPU guesses right that most elements change nothing, and the library's loop lets it
+        raise Decline  # the CPU predicts that most elements change nothing: good for the library's loop
     k = Axis("k", x.shape[dim])
     at = call.at()
     here, at[dim] = at[dim], axis(k)
@@ -86,7 +89,7 @@ def _cumulative(call: Call, x: Ref, dim: int, kind: str) -> Expr:
     if not on_gpu and call.dtype is DType.F32 and kind in ("sum", "prod"):
         value = value.cast(DType.F64)
     if length == 1:
-        return value + 0 if kind == "sum" else value  # no sum is -0
+        return value + 0 if kind == "sum" else value  # a sum is never -0.0
     return Expr(_up_to(here, k, kind, value.node))
 
 

@@ -1,7 +1,8 @@
-"""Writes at positions that data decides: scatter and its kinds, index_add, index_copy, index_put, the backward of embedding.
+"""Writes at positions that depend on data: scatter, index_add, index_copy, index_put, embedding's backward.
 
-The result starts as a copy and is updated (table.Scattered).  Indices outside raise what eager raises.  On a GPU, only what
-eager does with atomics, too, and nothing where the program asks for determinism.
+The result starts as a copy and is updated (table.Scattered).  Indices out of range raise eager's exceptions.
+On a GPU, only updates that eager does with atomics, too, are lowered, and none if the program asks for
+determinism.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ ATOMIC = {
 
 
 def updated(call: Call, x: Ref, *updates: Update) -> Scattered:
-    """`x`, updated."""
+    """Returns `x` with updates."""
     return Scattered(read(x, call.at()), _allowed(call, updates))
 
 
@@ -68,7 +69,7 @@ def _allowed(call: Call, updates: Sequence[Update]) -> tuple[Update, ...]:
             or (u.kind != "set" and call.dtype not in ATOMIC.get(u.kind, ()))
         ):
             raise Decline
-        # Eager adds 16-bit floats by pairs; single ones are twice as slow.
+        # Eager adds 16-bit floats in pairs; adding single ones is twice as slow.
         if (
             is_cuda(call.device)
             and call.dtype.is_half
@@ -89,12 +90,12 @@ def _by_rows(call: Call, u: Update) -> bool:
 
 
 def update(kind: str, over: Sequence[Node], at: Sequence[Node], mask: Node, value: Expr) -> Update:
-    """One for every position of `over`, which `positions` made."""
+    """Returns an update with a position for every position of `over`, a result of `positions`."""
     return Update(kind, tuple(n.arg for n in over if n.op is Op.AXIS), tuple(at), mask, value)
 
 
 def number(value: Number, dtype: DType) -> Expr:
-    """A program's number as an element."""
+    """Returns a number of the program as an element; declines one that does not fit."""
     if dtype.is_int:
         if isinstance(value, float) and not math.isfinite(value):
             raise Decline
@@ -118,7 +119,7 @@ def scatter_add(call: Call, x: Ref, dim: int, indices: Ref, source: Ref) -> Scat
 
 
 def _rounded_once(call: Call, done: Scattered) -> Scattered | Expr:
-    """On the CPU eager folds 16-bit floats in F32."""
+    """Returns the result; on the CPU eager accumulates 16-bit floats in F32 and rounds once."""
     if is_cuda(call.device) or not call.dtype.is_half or not done.updates:
         return done
     wide = replace(call.results[0], dtype=DType.F32, torch_dtype=torch.float32)
@@ -153,7 +154,7 @@ def scatter_value(call: Call, x: Ref, dim: int, indices: Ref, value: Number) -> 
     line = tuple(1 if d == dim else extent for d, extent in enumerate(x.shape))
     if indices.shape != line or 0 in line:
         return _scatter(call, x, dim, indices, filled, "set")
-    # One index per line along `dim`, as one_hot has it.
+    # There is one index per line along `dim`, as for one_hot.
     at = call.at()
     place = data_index(indices, [index(0) if d == dim else p for d, p in enumerate(at)])
     mask = inside(place, x.shape[dim])
@@ -180,7 +181,8 @@ def scatter_reduce(
 
 
 def _folded(call: Call, done: Scattered, reduce: str, include_self: bool) -> Scattered | Expr:
-    """`done`, which folds values into what is there, or only the values; the mean is the sum through how many there are."""
+    """Returns the reduction of the scattered values, with the elements of `x` or without them.  The mean is
+    the sum divided by the number of values."""
     if not include_self:
         nothing = Expr(const(identity(KINDS[reduce], call.dtype), call.dtype))
         first = tuple(replace(u, kind="set", value=nothing) for u in done.updates)
@@ -212,7 +214,7 @@ def index_add(
     several = x.ndim > 1 and alpha == 1
     done = _by_slices(call, x, dim, indices, source, "sum", None if several else UNRANGED)
     if alpha == 1:
-        # Eager's way is by scatter_add for several dimensions.
+        # For several dimensions, eager uses scatter_add.
         return _rounded_once(call, done) if several else done
     if call.dtype is DType.BOOL or call.dtype.is_half:
         raise Decline  # eager rounds once
@@ -241,8 +243,9 @@ def _by_slices(
     call: Call, x: Ref, dim: int, indices: Ref, source: Ref | Expr, kind: str,
     message: str | None = "",
 ) -> Scattered:  # fmt: skip
-    """Slices of `source` along `dim` to where the vector `indices` says.  Without a source (fill), negative indices count
-    from the end.  The exception is an IndexError with this message, or a RuntimeError where that is None."""
+    """Updates slices along `dim`, at the places in the vector `indices`, by those of `source`.  If `source`
+    is no tensor (fill), negative indices count from the end.  The exception is an IndexError with this
+    message, or a RuntimeError if the message is None."""
     if x.ndim == 0 or x.dtype is not call.dtype:
         raise Decline
     if isinstance(source, Ref) and (source.ndim != x.ndim or source.dtype is not x.dtype):
@@ -294,7 +297,8 @@ def index_put(
 
 
 def _where_masked(call: Call, x: Ref, first: int, mask: Ref, values: Ref, accumulate: bool) -> Expr:
-    """`x[..., mask] = value`, the same value for every true element of the mask, which is over the dimensions from `first` on."""
+    """Returns `x[..., mask] = value`, with the same value for every true element; the mask is over the
+    dimensions from `first` on."""
     last = first + mask.ndim
     one = (*x.shape[:first], 1, *x.shape[last:])
     if mask.shape != x.shape[first:last] or 0 in x.shape or not broadcasts(values.shape, one):

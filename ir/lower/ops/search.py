@@ -1,7 +1,7 @@
 """Binary search in sorted values: bucketize and searchsorted.
 
-As many steps as the longest search takes, each what eager's loop does, so that even values that are not sorted are searched at
-the same places.
+The number of steps is that of the longest search.  Each step does the same as eager's loop, so that even
+values that are not sorted are searched at the same places.
 """
 
 from __future__ import annotations

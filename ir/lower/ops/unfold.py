@@ -1,4 +1,4 @@
-"""Windows of an image as columns of a matrix, and the sums of what such columns hold of each pixel."""
+"""Windows of an image as columns of a matrix (im2col), and sums of such columns per pixel (col2im)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from frameloom.ir.node import Node, const
 from frameloom.ir.ops import Op
 from frameloom.ir.substitute import FALSE, TRUE, compare, conjunction
 
-LARGEST = 64  # windows that hold one pixel, at most: they are written out
+LARGEST = 64  # windows that contain one pixel, at most: they are unrolled
 
 
 @dataclass(frozen=True)
 class Side:
-    """One dimension of the image: its windows have `count` positions, `step` apart, and are `stride` apart."""
+    """One dimension of the image: a window has `count` positions, `step` apart; windows are `stride`
+    apart."""
 
     extent: int
     count: int
@@ -34,7 +35,8 @@ class Side:
         return index.add(start, index.mul(tap, self.step))
 
     def holders(self, pixel: Node) -> list[tuple[Node, Node, Node]]:
-        """(window, position in it, whether they are there), of all that can hold the pixel, by positions."""
+        """Returns (window, position in it, whether both exist) for all windows that can contain the pixel, by
+        positions."""
         padded = index.add(pixel, index.index(self.padding))
         found = []
         if self.step == 1:
@@ -55,7 +57,7 @@ class Side:
 
 
 def _sides(image: Sequence[int], *given: Sequence[int]) -> list[Side]:
-    """All windows that fit."""
+    """Returns the dimensions with the number of windows that fit."""
     sides = []
     for extent, count, step, padding, stride in zip(image, *given, strict=True):
         windows = (extent + 2 * padding - step * (count - 1) - 1) // stride + 1
