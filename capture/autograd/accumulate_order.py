@@ -13,7 +13,8 @@ T = TypeVar("T")
 
 
 def handed_over(leaves: Sequence[T], others: Sequence[T]) -> list[T]:
-    """Returns `leaves` and then `others`, in an order in which the leaves leave the heap in the given order."""
+    """Returns `leaves` and then `others`, in an order in which the leaves leave the heap in the given
+    order."""
     count = len(leaves)
     # The others compare lower, and stay at the end.
     placed = dict(zip(_popped([*range(count)], len(others)), leaves, strict=True))

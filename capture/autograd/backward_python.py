@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Node = torch.fx.Node
 CONTAINERS = (ListValue, DictValue, SetValue)
 Site = tuple[CodeType, int]
-# Breaks at calls that change the shape or memory of a tensor.
+# Kinds of graph breaks at calls that change the shape or memory of a tensor.
 RESHAPES = ("metadata_mutation", "data_pointer")
 # Names of functions and methods that change items, attributes, or anything that they are asked to.
 CHANGES_ITEMS = frozenset({

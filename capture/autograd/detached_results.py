@@ -84,7 +84,8 @@ def detached(outputs: Sequence[Fake], went_back: bool) -> dict[int, Detached]:
 
 
 def _cuts(fake: Fake) -> list[Fake]:
-    """Returns the last tensor by `.data` that it is or is a view of, and the last one by `detach` after that."""
+    """Returns the last tensor by `.data` that it is or is a view of, and the last one by `detach` after
+    that."""
     found: list[Fake] = []
     while fake.view_of is not None:
         if not fake.view_of.counts:

@@ -179,7 +179,7 @@ def _node(t: Tracer, fake: torch.Tensor) -> Any:
     try:
         with t.recorder:  # autograd makes a new history for a view whose base was written to
             return fake.grad_fn
-    except RuntimeError:  # lost by a write: that is asked for again where the graph ends
+    except RuntimeError:  # lost by a write; this is checked again at the end of the graph
         return None
 
 

@@ -64,7 +64,8 @@ def reach(
 def readers_in(
     later: Iterable[Node], ends: Collection[Node], passes: Mapping[Node, set[int]], count: int
 ) -> dict[Node, set[int]]:
-    """Returns per operand the passes, from `count` tangents, in which `later` reads it; `later` is in order."""
+    """Returns per operand the passes, from `count` tangents, in which `later` reads it; `later` is in
+    order."""
     found: dict[Node, set[int]] = {e: set(range(count)) for e in ends}
     for n in reversed([*later]):
         # A node that depends on no tangent is computed for its readers.
@@ -77,7 +78,8 @@ def readers_in(
 def passes_reading(
     forward: Sequence[Node], readers: Mapping[Node, set[int]], again: Collection[Node]
 ) -> dict[Node, set[int]]:
-    """Returns per node of the forward graph the passes that read it, or that compute one of `again` from it."""
+    """Returns per node of the forward graph the passes that read it, or that compute one of `again` from
+    it."""
     found = {n: set(readers.get(n, ())) for n in forward}
     for n in reversed(forward):
         if n in again:

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 Node = torch.fx.Node
 aten = torch.ops.aten
-# Autograd copies for them what does not lie plainly; they would read other memory.
+# Autograd makes their operands contiguous; otherwise they would read other memory.
 MADE_CONTIGUOUS = frozenset({aten.native_group_norm_backward.default})
 CHANNELS_LAST = {4: (torch.channels_last,), 5: (torch.channels_last_3d,)}
-# Autograd makes their operands contiguous; otherwise they would read other memory.
+# On nodes that the program's own `backward` has inspected, or made contiguous: it gets a copy with the layout
 # of the recording.
 PINNED = "pinned"
 

@@ -49,7 +49,8 @@ def renormalize(recorder: Recorder, later: Collection[Node], results: Collection
 
 
 def _norm_behind(read: Node, results: Collection[Node]) -> Node | None:
-    """Returns the normalization whose value `read` is; None if it is something else, or is a result anyway."""
+    """Returns the normalization whose value `read` is; None if it is something else, or is a result
+    anyway."""
     if read in results:
         return None
     if read.target is aten.clone.default:  # a copy of a value that is changed in place later

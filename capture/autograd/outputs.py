@@ -234,8 +234,10 @@ def is_noted_as_inference(view: Fake) -> bool:
 
 
 def told_views(outputs: Sequence[Fake], made_alike: Collection[int]) -> frozenset[int]:
-    """Those of `outputs`, for which autograd has no history, that it knows as views, also of what nobody sees.  What is alone only where the mode
-    in which views are made again (as `made_alike` are), or what is noted of it, is as the program made it: autograd refuses writes to others."""
+    """Returns the outputs without history that autograd knows as views, also of tensors that the program does
+    not see. `made_alike`: those that are made again in the program's mode. A single view counts only if it is
+    one of these, or if autograd refuses writes to it: where one op returned several views, or gradient mode
+    was off."""
     count = Counter(id(f.memory) for f in outputs)
     found = set()
     for n, f in enumerate(outputs):

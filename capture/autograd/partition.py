@@ -110,7 +110,7 @@ def _within(question: Question, most: float, saved: set[Node]) -> set[Node]:
             low, saved = middle, between
         else:
             high, fits = middle, between
-    # Ops with equal benefit are decided alike at any price, so the remaining room is filled one by one.
+    # Ops with equal benefit get the same decision at any price, so the remaining room is filled one by one.
     room = most - _bytes(fits, question)
     for node in question.order:
         if node in saved and node not in fits and 0 < (size := _size(node)) <= room:

@@ -42,7 +42,8 @@ def operands_of(node: Node) -> list[Node]:
 
 
 def may_be_drawn_again(node: Node) -> bool:
-    """Whether its random numbers depend only on the state of the generator, and are larger than that state."""
+    """Whether its random numbers depend only on the state of the generator, and are larger than that
+    state."""
     target: Any = node.target
     if not isinstance(target, torch._ops.OpOverload) or not draws(node):
         return False

@@ -1,1 +1,2 @@
-"""Changes of a captured graph before it is lowered: attention that a program writes out, frozen weights, casts of weights."""
+"""Changes of a captured graph before it is lowered: attention that a program writes out, frozen weights,
+casts of weights."""

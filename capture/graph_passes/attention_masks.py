@@ -1,6 +1,5 @@
-"""Masks of attention: whether one fits (PyTorch adds it in place, but not where it is asked with Fakes, and would take a larger one there), and whether
-`is_causal` may depend on a size.
-"""
+"""Masks of attention: whether a mask fits, and whether `is_causal` may depend on a size. PyTorch adds a mask
+in place, but not for Fakes, where it would accept a mask that is too large."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
     from frameloom.capture.values.base import Value
 
-CAUSAL = 5  # its position
+CAUSAL = 5  # its position among the arguments
 
 
 def check_mask(
@@ -37,7 +36,8 @@ def check_mask(
 def with_causality(
     t: Tracer, args: list[Value], kwargs: dict[str, Value]
 ) -> tuple[list[Value], dict[str, Value]]:
-    """The arguments of an attention, with True for an `is_causal` that is False only where there is one query and one key: they see each other anyway."""
+    """Returns the arguments of an attention, with True for an `is_causal` that is False only where there is
+    one query and one key: then the query sees the key anyway."""
     given = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args, strict=False)) | kwargs  # fmt: skip
     causal = t.look(given["is_causal"]) if "is_causal" in given else TRUE
     if not isinstance(causal, SizeTruth) or causal.settled:

@@ -1,13 +1,16 @@
-"""Attention that a program writes out: softmax(Q @ K.T * scale + mask) @ V becomes one call of scaled_dot_product_attention on a GPU.
+"""Attention that a program writes out: softmax(Q @ K.T * scale + mask) @ V becomes one call of
+scaled_dot_product_attention on a GPU.
 
-`recognised` looks at every softmax of a captured graph.  READERS says how each op makes scores of scores, from the product of query and
-key on; what softmax gives has to go into the product with the values, and nowhere else.
+`recognised` examines every softmax of a captured graph. READERS says how each op makes scores from scores,
+starting at the product of query and key. The result of softmax must be used in the product with the values,
+and nowhere else.
 
-The fused kernels compute in F32 and round no scores, as the program would between its ops.  What else they do otherwise is made good:
-- A query that sees no key (all -inf) has NaN as its result, where fused kernels give 0: NaN is written into the mask.
-- Scores that are replaced by a finite number (`masked_fill(mask, -1e9)`) are as if that had been added, once it is so low that
-  they vanish beside it.  F16 has no such number.
-"""
+The fused kernels compute in F32 and do not round scores between ops, as the program would. Other differences
+are corrected:
+- A query that sees no key (all -inf) has NaN as its result, where fused kernels give 0: NaN is written into
+  the mask.
+- Scores that are replaced by a finite number (`masked_fill(mask, -1e9)`) are treated as if a number had been
+  added that is so low that the scores vanish beside it. F16 has no such number."""
 
 from __future__ import annotations
 
@@ -29,9 +32,9 @@ Node = torch.fx.Node
 SOFTMAX = (aten._softmax.default, aten._safe_softmax.default)
 ATTENTION = aten.scaled_dot_product_attention.default
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-WIDEST = 256  # features per head that the fused kernels take
-LOW = -1e4  # a number that is as good as -inf among scores
-LOWEST = -1e30  # beside it scores vanish
+WIDEST = 256  # features per head that the fused kernels support
+LOW = -1e4  # among scores, such a number is as good as -inf
+LOWEST = -1e30  # beside such a number, scores vanish
 SAME = (aten.alias.default, aten.detach.default)
 RESHAPES = (aten.view.default, aten._unsafe_view.default)
 COPIES = (aten.clone.default, aten.contiguous.default)
@@ -39,12 +42,13 @@ VIEWS = (*SAME, *RESHAPES, aten.transpose.int, aten.permute.default, aten.unsque
 
 
 class NotAttention(Exception):
-    """This softmax is of something else."""
+    """This softmax is not part of an attention."""
 
 
 @dataclass(frozen=True)
 class Mask:
-    """A tensor beside scores of `shape`: what is added to them, or where `value` replaces them (`hides`: where it is true)."""
+    """A tensor that is added to scores of `shape`, or, with `value`, says where that value replaces them
+    (`hides`: where the tensor is true)."""
 
     tensor: Node
     shape: tuple[int, ...]
@@ -66,7 +70,7 @@ def shape_of(node: Any) -> tuple[int, ...]:
 
 
 def number(value: Any) -> float | None:
-    """A number, or what a tensor made of one number holds."""
+    """Returns a number, or the number from which a tensor was made."""
     if isinstance(value, Node):
         if shape_of(value):
             return None
@@ -85,11 +89,11 @@ def number(value: Any) -> float | None:
     return float(value) if type(value) in (int, float) else None
 
 
-# --- how scores are made of scores
+# --- scores from scores
 
 
 def read(node: Any) -> Scores:
-    """`node` as scores."""
+    """Returns `node` as scores."""
     reader = READERS.get(node.target) if isinstance(node, Node) else None
     if reader is None or node.meta["val"].dtype not in DTYPES:
         raise NotAttention
@@ -199,7 +203,7 @@ READ_THROUGH = frozenset({*READERS, *VIEWS, *SOFTMAX})
 
 
 def recognised(captured: CapturedGraph) -> CapturedGraph:
-    """`captured`, with the attention in it as calls of scaled_dot_product_attention."""
+    """Returns `captured` with its attentions as calls of scaled_dot_product_attention."""
     if not any(_on_gpu(n) for n in captured.graph.nodes if n.target in SOFTMAX):
         return captured
     graph = torch.fx.Graph()
@@ -253,7 +257,7 @@ def _rewrite(graph: torch.fx.Graph, softmax: Node) -> None:
 
 
 def _product_with_values(softmax: Node) -> Node:
-    """The product whose first factor is what softmax gives, and that alone."""
+    """Returns the product whose first factor is the result of softmax, if that is its only use."""
     node, rows = softmax, shape_of(softmax)[-2:]
     while True:
         if len(node.users) != 1:
@@ -297,7 +301,8 @@ class _Builder:
     # --- operands
 
     def operand(self, node: Any, batch: list[int], transposed: bool) -> Node:
-        """A factor of a product as (batch, heads, positions, features), without the copies that only the product needed."""
+        """Returns a factor of a product as (batch, heads, positions, features), without copies that only the
+        product needed."""
         wanted = (*batch, *shape_of(node)[-2:])
         inner = node
         while shape_of(inner) != wanted and inner.target in (*RESHAPES, *SAME):
@@ -323,7 +328,7 @@ class _Builder:
     # --- masks
 
     def mask(self, scores: Scores, dtype: torch.dtype, shape: tuple[int, ...]) -> Node:
-        """All masks as one that is added."""
+        """Returns all masks as one mask that is added."""
         total: Node | None = None
         for m in scores.masks:
             tensor = self.laid_out(m, shape)
@@ -346,7 +351,8 @@ class _Builder:
         return found
 
     def laid_out(self, mask: Mask, shape: tuple[int, ...]) -> Node:
-        """The mask's tensor beside what softmax gets (`shape`), with a dimension of heads."""
+        """Returns the mask's tensor in a shape that fits the operand of softmax (`shape`), with a dimension
+        of heads."""
         own, rows = shape_of(mask.tensor), len(mask.shape) - 2
         if len(own) < 2:
             own = (*(1,) * (2 - len(own)), *own)
@@ -369,7 +375,8 @@ class _Builder:
     # --- results
 
     def replace(self, product: Node, out: Node, wanted: tuple[int, ...]) -> None:
-        """`out` takes the place of the product with the values, whose users see (`wanted`) or a batch of matrices."""
+        """Replaces the product with the values by `out`. The users of the product see its batch of matrices,
+        or a view of shape `wanted`."""
         (user, *others) = product.users
         split = user.target in RESHAPES and shape_of(user) == shape_of(out) == wanted
         if split and not others and _ends_in_copies(user, out.meta["val"].meta):
@@ -380,7 +387,8 @@ class _Builder:
         product.replace_all_uses_with(self(aten.view.default, out, list(shape_of(product))))
 
     def follow(self, old: Node, new: Node, alone: bool) -> None:
-        """The users of `old` take `new`, which lies otherwise in memory; a copy of what is as it should be is left out."""
+        """Makes the users of `old` read `new`, which has another layout; drops a copy if its operand already
+        has the wanted layout."""
         alone = alone and len(old.users) == 1
         for user in list(old.users):
             if user.target in VIEWS:
@@ -392,7 +400,7 @@ class _Builder:
 
 
 def _ends_in_copies(node: Node, lies: torch.Tensor) -> bool:
-    """Whether only views are made of `node`, and copies of them: it may lie otherwise."""
+    """Whether `node` is only used by views, and by copies of these: then it may have another layout."""
     for user in node.users:
         if user.target in VIEWS:
             try:
@@ -407,7 +415,7 @@ def _ends_in_copies(node: Node, lies: torch.Tensor) -> bool:
 
 
 def _erase_unused(graph: torch.fx.Graph, node: Node) -> None:
-    """`node` and what only it needed."""
+    """Erases `node` and the nodes that only it needed."""
     stack = [node]
     while stack:
         n = stack.pop()

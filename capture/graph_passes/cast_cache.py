@@ -1,14 +1,16 @@
-"""Casts of weights that autocast keeps until its region ends: the program sees them where it changes a weight inside of a region.
+"""Casts of weights that autocast keeps until its region ends: the program sees them where it changes a weight
+inside of a region.
 
-A region that begins and ends in one graph is recorded as it is.  For others there are two ways.
+A region that begins and ends in one graph is recorded as it is. For others there are two ways.
 
-Kept: PyTorch's own function makes a cast, or finds it, when the graph is called, and the graph is given the result.  So it is for pieces in front
-of and behind a break, where the region is always entered by plain Python.
+Kept: when the graph is called, PyTorch's own function makes a cast, or finds it in the cache, and the graph
+gets the result. This is used for graphs before and after a break, where plain Python always enters the
+region.
 
-Own: a function that is one graph, called inside of a region, makes its casts itself, which costs less.  That is right while weights stay what
-they are until the region ends.  So each call notes the counts of writes to them, and the first calls let autocast make its casts, too.  Where a call
-finds one changed, it runs plainly, and whatever is called in regions is compiled the other way from then on.
-"""
+Own: a function that is one graph, called inside of a region, makes its casts itself, which costs less. That
+is right while weights do not change before the region ends. So each call notes the write counts of the
+weights, and the first calls let autocast make its casts, too. If a call finds a changed weight, it runs as
+plain Python, and everything called in regions is compiled the other way from then on."""
 
 from __future__ import annotations
 
@@ -34,34 +36,37 @@ if TYPE_CHECKING:
     from frameloom.capture.recording.recorder import Recorder
     from frameloom.capture.tensors.fake import Fake
 
-Cast = Callable[[torch.Tensor, int, int], Any]  # tensor, codes of a dtype and of a kind of device
+# arguments: tensor, code of a dtype, code of a kind of device
+Cast = Callable[[torch.Tensor, int, int], Any]
 DTYPES = {torch.float16: 5, torch.bfloat16: 15}
 DEVICES = {"cpu": 0, "cuda": 1}
 WORDS = struct.Struct("3q")
-FIRST = 3  # calls that let autocast keep its casts, too
+FIRST = 3  # number of calls that let autocast keep its casts, too
 # Casts that the program asks for.
 BY_NAME = {torch.Tensor.to, torch.Tensor.bfloat16, torch.Tensor.half, torch.Tensor.type, torch.Tensor.type_as}  # fmt: skip
 
 
 class KeepsCasts(Exception):
-    """The casts of this function are to be those that autocast keeps; `opens`: and its regions are to be entered by plain Python."""
+    """This function has to use the casts that autocast keeps; `opens`: plain Python also has to enter its
+    regions."""
 
     def __init__(self, opens: bool = False) -> None:
         self.opens = opens
 
 
 class Region:
-    """The region that graphs with casts of their own are called in, in this process; `changes`: whether the program has changed a weight in one."""
+    """The current region, in this process, in which graphs with casts of their own are called; `changes`:
+    whether the program has changed a weight in a region."""
 
     def __init__(self) -> None:
         self.changes = False
-        self._seen: list[bytes] = []  # what calls have noted of weights that were cast
-        self._known: dict[int, list[int]] | None = None  # the same, by weight
+        self._seen: list[bytes] = []  # notes of calls about weights that were cast
+        self._known: dict[int, list[int]] | None = None  # the same, per weight
         self._mark: Any = None
         self._marked: torch.Tensor | None = None
 
     def is_new(self, cast: Cast) -> bool:
-        """Whether autocast has let go of what it kept at the last call."""
+        """Whether autocast has dropped its casts since the last call."""
         dtype = DTYPES.get(torch.get_autocast_dtype("cpu"))
         if self._marked is None:
             with torch.inference_mode(False):
@@ -89,7 +94,7 @@ class Region:
             self.note_change()
 
     def look_at(self, weight: torch.Tensor, cast: Cast) -> None:
-        """Autocast makes or finds its cast now."""
+        """Checks a weight whose cast autocast makes or finds now."""
         if self._seen and not self.is_new(cast):
             self._compare(_capture.tensors_written((weight,), (0,)))
 
@@ -103,7 +108,8 @@ REGION = Region()
 
 
 class How:
-    """A cast in front of a graph, and what it gave while capturing; `anew`: whether the call can start anew as plain Python."""
+    """A cast before a graph, and its result during capture; `anew`: whether the call can bail out to plain
+    Python."""
 
     def __init__(self, cast: Cast, grad: bool, sample: torch.Tensor, anew: bool) -> None:
         self.cast = cast
@@ -117,7 +123,7 @@ class How:
         REGION.look_at(weight, self.cast)
         with torch.set_grad_enabled(self.grad):
             made = self.cast(weight, *self.codes)
-        # One that was made before the weight got other memory, or in another mode.
+        # The cast may be from a time before the weight got other memory, or from another mode.
         same = made.dtype is self.dtype and made.requires_grad is self.follows
         if same and made.shape == weight.shape:
             return made  # type: ignore[no-any-return]
@@ -131,19 +137,21 @@ READERS["cast"] = lambda weight, how: how(weight)
 
 
 class Casts:
-    """Those of one capture.  `kept`: which of the two ways is taken; `opens`: whether plain Python enters regions; `function`: PyTorch's own, None where
-    there is none."""
+    """The casts of one capture. `kept`: whether the first way is used; `opens`: whether plain Python enters
+    regions; `function`: PyTorch's own, None if there is none."""
 
     def __init__(self) -> None:
         self.function: Cast | None = None
         self.kept = self.opens = self.restarts = False
-        self.left = False  # a region that began outside
-        self._keeps, self._asks = torch.is_autocast_cache_enabled(), False  # whether that counts
+        self.left = False  # whether a region was left that began outside
+        # whether the cache setting matters
+        self._keeps, self._asks = torch.is_autocast_cache_enabled(), False
         self._depth = depth()
         self._dtypes = {k: torch.get_autocast_dtype(k) for k in DEVICES if torch.is_autocast_enabled(k)}  # fmt: skip
-        self.outside = bool(self._depth or self._dtypes)  # whether one has begun there
+        self.outside = bool(self._depth or self._dtypes)  # whether a region has begun outside
         self._given: dict[int, Fake] = {}  # by the identity of the weight's Fake
-        # Numbers of inputs; whether in such a region; whether the graph has changed it by then.
+        # Number of the input; whether in a region from outside; whether the graph has changed the input
+        # before.
         self._own: list[tuple[int, bool, bool]] = []
 
     def begin(self, session: Session, function: Cast | None) -> None:
@@ -158,7 +166,8 @@ class Casts:
             raise Break("autograd", "autocast entered, and left open at a break")
 
     def clear(self) -> None:
-        """Autocast is to let go of its casts: what was kept before the capture stays until the call that is captured comes there."""
+        """Makes autocast drop its casts; the casts from before the capture stay until the captured call
+        reaches this point."""
         if not self.outside:
             torch.clear_autocast_cache()
         elif self._depth and not depth():
@@ -189,7 +198,7 @@ class Casts:
                     self._give(recorder, fake, number)
 
     def _give(self, recorder: Recorder, fake: Fake, number: int) -> None:
-        """The cast of a weight is an input."""
+        """Makes the cast of a weight an input."""
         kind = fake.device.type
         if kind not in recorder.autocast or not torch.is_autocast_cache_enabled():
             return
@@ -209,7 +218,7 @@ class Casts:
         follows = made.requires_grad
         with torch.set_grad_enabled(follows):
             sample = real.to(dtype)
-        # The capture finds it in autocast's own cache from now on, without a history.
+        # From now on, the capture finds it in autocast's own cache, without a history.
         made.detach_().requires_grad_(follows)
         how = How(self.function, torch.is_grad_enabled(), sample, self.restarts)
         recorder.give(made, sample, origin.child("cast", how))
@@ -218,7 +227,7 @@ class Casts:
         self._given[id(fake)] = made
 
     def of_operand(self, value: Any) -> Any:
-        """What autocast makes of an operand of a function that it runs in its own dtype."""
+        """Returns what autocast makes of an operand of a function that it runs in its own dtype."""
         if not isinstance(value, torch.Tensor):
             return value
         kind = value.device.type
@@ -234,7 +243,7 @@ class Casts:
         return any(given is fake for given in self._given.values())
 
     def note(self, recorder: Recorder, fake: Fake) -> None:
-        """A cast is recorded."""
+        """Notes that a cast is recorded."""
         number = fake.memory.input
         if number is None or recorder.inputs[number][2] is not fake or recorder.function in BY_NAME:
             return
@@ -246,8 +255,8 @@ class Casts:
     # ---- the end of a capture (rewrite.py)
 
     def own(self, t: Tracer, is_whole: bool) -> list[Origin]:
-        """The weights whose casts autocast would keep beyond the graph, which makes them.  `is_whole`: whether nothing of the function comes
-        before or behind it.  Raises KeepsCasts where the graph must not make them."""
+        """Returns the weights whose casts autocast would keep beyond the graph that makes them. `is_whole`:
+        whether the graph is the whole function. Raises KeepsCasts where the graph must not make them."""
         if self._asks:
             t.guards.returns(torch.is_autocast_cache_enabled, (), self._keeps)
         is_open = t.settings.leaves_autocast_open
@@ -270,7 +279,7 @@ def without_cache(wanted: Any) -> Iterator[None]:
 
 
 def depth() -> int:
-    """Of blocks of autocast around here."""
+    """Returns the nesting depth of autocast blocks here."""
     torch.autocast_increment_nesting()
     return torch.autocast_decrement_nesting()  # type: ignore[no-any-return]
 
@@ -287,14 +296,14 @@ def is_cast(origin: Any) -> bool:
 
 
 def made_casts(recorder: Recorder) -> list[Origin]:
-    """Those of weights that the region keeps from then on, also where no result depends on them."""
+    """Returns the casts of weights that the region keeps from then on, even if no result depends on them."""
     return [origin for origin, _, fake in recorder.inputs if is_cast(origin) and fake.node.users]
 
 
 def watching(
     t: Tracer, graph: CapturedGraph, compiled: Callable[..., Any], weights: Sequence[Origin]
 ) -> Callable[..., Any]:
-    """The graph, which looks at weights that it casts itself."""
+    """Returns the graph with a check of the weights that it casts itself."""
     session, cast = t.session, t.recorder.casts.function
     if not weights or cast is None:
         return compiled

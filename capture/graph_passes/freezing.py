@@ -1,13 +1,14 @@
-"""options={"freezing": True}: parameters and buffers of modules in evaluation become constants of the graph.
+"""options={"freezing": True}: parameters and buffers of modules in evaluation mode become constants of the
+graph.
 
-Whatever is computed from them alone can then be computed once, when the graph is compiled.  A call is valid for the graph
-as long as guards find the same tensors, in the same memory, with nothing written to them since: `load_state_dict`, an
-optimizer's step, `p.data = ...`, another parameter in its place and `train()` make another entry.  What autograd does not
-count is not noticed: writes through `p.data`, through NumPy arrays or other memory that a parameter shares.
+Everything that is computed from them alone can then be computed once, when the graph is compiled. A call may
+use the graph as long as guards find the same tensors, in the same memory, without writes since then:
+`load_state_dict`, an optimizer's step, `p.data = ...`, another parameter in its place and `train()` make
+another entry. Writes that autograd does not count are not noticed: through `p.data`, through NumPy arrays or
+other memory that a parameter shares.
 
-The graph holds aliases (`detach`) of the tensors: the memory that they are in at the time of the compile stays, until
-the entry goes.
-"""
+The graph holds aliases (`detach`) of the tensors: their memory at the time of the compile stays allocated as
+long as the entry exists."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ REGISTRIES = ("_parameters", "_buffers")
 
 
 def frozen(t: Tracer, graph: CapturedGraph) -> CapturedGraph:
-    """The graph with constants for what may be frozen, and guards for these."""
+    """Returns the graph with constants for what may be frozen, and adds guards for these."""
     if not _capture.tracks_versions():
         notice("freezing", "this PyTorch does not show what is written to; nothing is frozen")
         return graph
@@ -63,7 +64,7 @@ def frozen(t: Tracer, graph: CapturedGraph) -> CapturedGraph:
 
 
 def _owner(modules: dict[int, ModuleValue], origin: Origin) -> Any:
-    """The module in evaluation whose parameter or buffer it is, None if it is none."""
+    """Returns the module in evaluation mode whose parameter or buffer it is; None if there is none."""
     table = origin.base
     if origin.kind != "key" or table is None or table.key not in REGISTRIES or table.base is None:
         return None
@@ -76,7 +77,8 @@ def _owner(modules: dict[int, ModuleValue], origin: Origin) -> Any:
 
 
 def _seen(graph: torch.fx.Graph) -> Iterator[torch.fx.Node]:
-    """Inputs that the program gets back, or views of them: those are the program's own tensors."""
+    """Yields inputs that the program gets back directly or as views: those must be the program's own
+    tensors."""
     waiting = [n for n in graph.output_node().all_input_nodes]
     known = set(waiting)
     while waiting:

@@ -1,6 +1,6 @@
 """Parts of a program that run only if data decides so, as steps of its graph.
 
-    Part      what a function has recorded, cut out of the graph: a graph of its own, and the outer nodes that it reads
+    Part      the nodes that a function has recorded, as a graph of its own; and the outer nodes it reads
     Choice    a call in the graph: runs one of two parts, as its first argument decides
     Loop      a call in the graph: repeats a part while another part returns true
 
@@ -61,7 +61,7 @@ class Call:
 
 
 class Choice(Call):
-    """(truth, *what both parts read)"""
+    """Its arguments: (truth, *what both parts read)"""
 
     def __init__(self, parts: tuple[Part, Part]) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Choice(Call):
 
 
 class Loop(Call):
-    """(*what is carried, *what the parts read)"""
+    """Its arguments: (*the loop state, *what the parts read)"""
 
     def __init__(self, goes_on: Part, body: Part, n_carried: int) -> None:
         super().__init__()

@@ -47,7 +47,8 @@ class Layout:
         return Layout(shape, strides, like.dtype, like.device, order)
 
     def lying_as(self, tensor: torch.Tensor) -> Layout:
-        """Returns the layout of a tensor that replaces this one; with symbolic sizes, a layout without gaps."""
+        """Returns the layout of a tensor that replaces this one; with symbolic sizes, a layout without
+        gaps."""
         if self.order is None:
             return replace(self, strides=tensor.stride())
         strides, shape, dims = tensor.stride(), tensor.shape, range(tensor.dim())

@@ -3,8 +3,9 @@ subclasses, which Fakes are.
 
 For a product, PyTorch checks whether any factor is zero; if none is, it divides the product by each factor.
 That overflows and rounds where the products of the other factors, which it computes for subclasses, do not.
-For an extreme value, it writes the gradient to the positions of the extreme by filling zeros (except on
-GPUs), but multiplies for subclasses: an infinite gradient then makes NaNs, and the result has another layout.
+For an extreme value on the CPU, it fills zeros with the gradient at the positions of the extreme. For
+subclasses, and on GPUs, it multiplies: an infinite gradient then makes NaNs, and the result has another
+layout.
 
 In: the result of a call. Out: nothing; the node of its history returns the other gradient."""
 

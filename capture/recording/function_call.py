@@ -1,4 +1,5 @@
-"""Records one call of a PyTorch function: as a whole where a rule for it exists, otherwise by its ATen ops."""
+"""Records one call of a PyTorch function: as a whole where a rule for it exists, otherwise by its ATen
+ops."""
 
 from __future__ import annotations
 

@@ -325,20 +325,20 @@ class Recorder(TorchDispatchMode):
         check_filled(func, args, self)
         if self.autocast and func is aten._to_copy.default:
             self.casts.note(self, args[0])
-        shape_env = facts_of(func)
-        check_layouts(func, shape_env.sparse, args, kwargs, self.is_followed)
-        if shape_env.data_dependent or selects_by_mask(func, args):
+        facts = facts_of(func)
+        check_layouts(func, facts.sparse, args, kwargs, self.is_followed)
+        if facts.data_dependent or selects_by_mask(func, args):
             return asks_for_data(self, func, args, kwargs)
-        if shape_env.resizes:
+        if facts.resizes:
             return reshape(self, func, *args, **kwargs)
-        if shape_env.behaviour == "write":
+        if facts.behaviour == "write":
             number = torch._C._autograd._get_sequence_nr() if self.is_followed else 0
             result = write_op(self, func, args, kwargs)
             if self.is_followed and isinstance(result, Fake) and result.view_of is not None:
                 self.written_parts[number] = WrittenPart.of(func, args, kwargs)
             return result
-        if shape_env.behaviour == "view":
-            if shape_env.is_composite:  # other ops replace it, and some of them may not be views
+        if facts.behaviour == "view":
+            if facts.is_composite:  # other ops replace it, and some of them may not be views
                 raise Break("unsupported_op", f"{func} as one op")
             return view(self, func, args, kwargs)
         if (special := SPECIAL.get(func) or special_of(func)) is not None:

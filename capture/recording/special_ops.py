@@ -380,7 +380,8 @@ def _record_ctc_loss(
     reduction: Any = "mean",
     zero_infinity: bool = False,
 ) -> Any:
-    """Records the public function, because the inner op keeps a tensor of data-dependent size for gradients."""
+    """Records the public function, because the inner op keeps a tensor of data-dependent size for
+    gradients."""
     if isinstance(reduction, str):
         reduction = torch.nn._reduction.get_enum(reduction)
     lengths = (input_lengths, target_lengths)

@@ -183,7 +183,8 @@ def forget_values(outputs: Iterable[Fake]) -> dict[int, Any]:
 
 
 def forget_views(fake: Fake) -> None:
-    """Makes every view between `fake` and its memory's root replay: a written view holds a value of its own."""
+    """Makes every view between `fake` and its memory's root replay: a written view holds a value of its
+    own."""
     while fake.view_of is not None:
         fake.version = -1
         fake = fake.view_of.parent

@@ -1,3 +1,4 @@
-"""Sizes and numbers that vary from call to call, or that the data decides: which do, what is assumed of them, how ops take them.
+"""Symbolic and unbacked sizes and dynamic numbers: which ones are dynamic, what is assumed about them, how
+ops take them.
 
-In: what earlier calls had.  Out: symbolic numbers in the graph, and guards on them."""
+In: the sizes and numbers of earlier calls. Out: symbolic numbers in the graph, and guards on them."""

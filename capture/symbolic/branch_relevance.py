@@ -1,8 +1,9 @@
-"""`if n == 1 and not compiling(): ...`: a comparison of sizes where the program goes on alike, whatever it gives.
+"""`if n == 1 and not compiling(): ...`: finds comparisons of sizes for which both sides of the branch reach
+the same state, so no guard is needed.
 
-In: the frame, and the jump that a comparison decides.  Out: what it may be taken for.  Followed is the side that asks more questions, by the interpreter
-itself: where that comes to the other side, and has changed nothing on its way, the comparison does not matter.
-"""
+In: the frame, and the jump that a comparison decides. Out: the answer that may be assumed. The interpreter
+    follows the side that evaluates more conditions: if it reaches the other side, and has changed nothing on
+    the way, the comparison does not matter."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
 
 LONGEST = 48  # instructions
-DEEPEST = 3  # questions that are asked to answer others
+DEEPEST = 3  # conditions that are evaluated to answer others
 QUESTIONS = frozenset({
     "LOAD_FAST", "LOAD_CONST", "LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD", "LOAD_DEREF", "PUSH_NULL", "PRECALL", "KW_NAMES", "CALL", "IS_OP", "CONTAINS_OP",
     "COMPARE_OP", "UNARY_NOT", "BINARY_SUBSCR", "BINARY_OP", "POP_TOP", "COPY", "SWAP", "JUMP_FORWARD", "CACHE", "NOP", "RESUME",
@@ -24,7 +25,8 @@ QUESTIONS = frozenset({
 
 
 def taken_for(frame: Frame, jump: Instr, jumps_if: bool, likely: bool) -> bool | None:
-    """What the condition of `jump` may be taken for, which is `likely` in the captured call; None where it matters.  It is off the stack already."""
+    """Returns the answer that may be assumed for the condition of `jump`, which is `likely` in the captured
+    call; None where it matters. The condition is already off the stack."""
     if frame.t.trying >= DEEPEST:
         raise Break(
             "too_large",
@@ -40,7 +42,7 @@ def taken_for(frame: Frame, jump: Instr, jumps_if: bool, likely: bool) -> bool |
 
 
 def _may_come_to(start: Instr | None, goal: Instr | None) -> bool:
-    """Whether there is a way by questions alone."""
+    """Whether a path through conditions alone leads from `start` to `goal`."""
     waiting, passed = [start], set()
     while waiting:
         at = waiting.pop()
@@ -61,7 +63,7 @@ def _is_jump(at: Instr) -> bool:
 
 
 def _comes_to(frame: Frame, start: Instr | None, goal: Instr | None) -> bool:
-    """Whether the frame, going on at `start`, comes to `goal` as it is now."""
+    """Whether the frame, continued at `start`, reaches `goal` in its current state."""
     t = frame.t
     mark, assumed, known = t.mark(), t.recorder.shape_env.mark(), len(t.settled_numbers)
     kept = frame.at, frame.before, frame.mark, frame.kwnames
@@ -79,7 +81,7 @@ def _comes_to(frame: Frame, start: Instr | None, goal: Instr | None) -> bool:
             at = at.run(frame, at) or at.next
     except Exception as error:
         let_mistakes_through(error)
-        pass  # what it asks cannot be told, or ends the program
+        pass  # the conditions cannot be evaluated, or they end the program
     finally:
         t.trying -= 1
         frame.at, frame.before, frame.mark, frame.kwnames = kept

@@ -1,11 +1,12 @@
-"""What the program sees of layouts for sizes of 1, or 0: all its calls are made again, with small tensors, and PyTorch is asked.
+"""Checks which layouts the program sees for sizes of 1 or 0, by repeating all its calls in PyTorch with small
+tensors.
 
-How a tensor lies that one call makes may follow from how others do, many calls before, and shows in views and gradients of it.  So the chain
-of calls as it was recorded is tried as a whole, forward, and backward where there are gradients.  In: the calls, with the Fakes that they gave.
-Out: whether, for some sizes, what is seen has the shape, strides and shared memory that the recorded formulas come to there.
-Where the chain does not give what was recorded even for large sizes (a function of the program's own among the calls), nothing can be said.
-What decides on a size that data decides is given such data (`_data`).
-"""
+The layout of a call's result may depend on the layouts of tensors many calls before, and shows in its views
+and gradients. So the recorded chain of calls is tried as a whole: forward, and backward if there are
+gradients. In: the calls, with their result Fakes. Out: whether, for some sizes, the visible tensors have the
+shapes, strides and shared memory of the recorded formulas. If the chain does not reproduce the recording even
+for large sizes (a function of the program's own among the calls), nothing is known. Calls with unbacked sizes
+get data that gives these sizes (`_data`)."""
 
 from __future__ import annotations
 
@@ -30,17 +31,17 @@ from frameloom.ir.symbolic.shape_env import ShapeEnv
 from frameloom.ir.symbolic.symint import size_of
 
 Values = dict[Symbol, int]
-TRIALS = 40  # for one size
-FEW = 4  # sizes of which all combinations are tried
+TRIALS = 40  # most trials for one size
+FEW = 4  # up to this many sizes, all combinations are tried
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Called:
-    """A call as it was recorded; `not_1` and `not_0`: what it takes sizes for that vary."""
+    """A recorded call; `not_1` and `not_0`: its assumptions about symbolic sizes."""
 
     fn: Callable[..., Any]
     given: tuple[Any, Any]  # the arguments
-    tensors: tuple[Fake, ...]  # among these
+    tensors: tuple[Fake, ...]  # the tensors among the arguments
     results: tuple[Fake, ...]
     grad: bool  # the gradient mode
     not_1: frozenset[Size]
@@ -49,7 +50,7 @@ class Called:
 
 @dataclass(frozen=True, eq=False)
 class Backward:
-    """`gradients` of `leaves` from `seeds`, those of `roots`."""
+    """`gradients` of `leaves`, computed from `seeds`, the gradients of `roots`."""
 
     roots: Sequence[Fake]
     seeds: Sequence[Fake]
@@ -58,7 +59,7 @@ class Backward:
 
 
 class Chain:
-    """`calls`: those that lead to `outputs` (`leading_to`)."""
+    """A chain of recorded calls. `calls`: those that lead to `outputs` (`leading_to`)."""
 
     def __init__(
         self,
@@ -77,17 +78,18 @@ class Chain:
         self._free = [s for s, n in sizes.items() if isinstance(n, Size) and [*atoms_of(n)] == [s]]
 
     def is_as_recorded(self) -> bool:
-        """For the sizes of the captured call."""
+        """Whether the chain reproduces the recording for the sizes of the captured call."""
         usual = self._usual()
         at = self._at(usual)
         if self.back is not None and any(
             _is_large(f, at) for call in self.calls for f in (*call.tensors, *call.results)
         ):
-            return False  # nothing would lead back through such a call
+            return False  # a large call is not repeated, so no gradient would pass through it
         return self._holds(usual) and self._is_alike(usual) is True
 
     def is_alike(self, size: Size, number: int, alone: bool) -> bool | None:
-        """Whether all that is seen is as recorded where `size` is that number, and, unless `alone`, others are 1; None where that cannot be tried."""
+        """Whether all visible tensors are as recorded where `size` is `number`, and, unless `alone`, where
+        others are 1; None where that cannot be tried."""
         known = self.shape_env.resolved(size)
         if not isinstance(known, Size):
             return known != number
@@ -100,7 +102,7 @@ class Chain:
     def _usual(self) -> Values:
         values = {s: max(s.hint, 1) for s in self._free}
         for s in self._free:
-            if s.unbacked:  # its hint is no number that a call had
+            if s.unbacked:  # its hint is not a value of the captured call
                 values[s] = int(min(values[s], self.shape_env.most_of(s, self._at(values))))
         if self._holds(values):
             return values
@@ -118,7 +120,8 @@ class Chain:
         )
 
     def _patterns(self, usual: Values) -> Iterator[Values]:
-        """Numbers for all symbols of which none is special: layouts hang on which are larger than others."""
+        """Yields values for all symbols, none of them special: layouts depend on which sizes are larger than
+        others."""
         yield usual
         growing = sorted(self._free, key=lambda s: -usual[s])
         yield {s: 3 + 2 * k for k, s in enumerate(growing)}
@@ -138,7 +141,7 @@ class Chain:
         ]
         sets: list[tuple[Symbol, ...]] = [()]
         if not alone:
-            # Where only some are 1, the others stay what they are.
+            # Where only some sizes are 1, the others keep their values.
             counts = range(1, 1 + (len(sizes) if len(sizes) <= FEW else 1))
             some = itertools.chain(*(itertools.combinations(sizes, k) for k in counts))
             strides = [(s,) for s in others if s not in sizes]
@@ -152,7 +155,8 @@ class Chain:
                         yield {**values, **self._plain_strides(values), **chosen}
 
     def _plain_strides(self, values: Values) -> Values:
-        """Those of fresh tensors with these sizes, for the strides that vary, but in dimensions of size 1, where they do not count."""
+        """Returns the strides of fresh tensors with these sizes, for the symbolic strides; but not in
+        dimensions of size 1, where strides do not matter."""
         at = self._at(values)
         found = {}
         for s in filter(is_given_stride, self._free):
@@ -163,7 +167,7 @@ class Chain:
         return found
 
     def _holds(self, values: Values) -> bool:
-        """Whether a call with these sizes comes to the code."""
+        """Whether a call with these sizes reaches the code."""
         at, unbacked = self._at(values), self.shape_env.unbacked_conditions()
         if not (self._is_possible(values) and self.shape_env.hold(at)):
             return False
@@ -179,7 +183,7 @@ class Chain:
     # --- calls
 
     def _is_alike(self, values: Values) -> bool | None:
-        """None where PyTorch refuses such sizes."""
+        """Returns None where PyTorch refuses such sizes."""
         key = tuple(values[s] for s in self._free)
         if key not in self._found:
             try:
@@ -193,19 +197,19 @@ class Chain:
 def _candidates(
     symbol: Symbol, size: Size, number: int, usual: Callable[[Symbol], int]
 ) -> Collection[int]:
-    """Numbers for a symbol of `size`, which is to come to `number`."""
+    """Returns values for a symbol of `size`, so that `size` may become `number`."""
     if unbacked_in(size):
         return range(5)
     own = usual(symbol)
     if own > 0:
         return (1, 2, 3, 4)
-    # Below 1, they count up or down from what they usually are.
+    # Values below 1 count up or down from the usual value.
     more = number - evaluated(size, usual)
     return (own + more, own - more)
 
 
 class _Run:
-    """The calls with sizes of these values."""
+    """One run of the calls with these values of symbols."""
 
     def __init__(self, chain: Chain, at: Callable[[Symbol], int]) -> None:
         self.chain = chain
@@ -214,7 +218,7 @@ class _Run:
         self.sources: list[Fake] = []
 
     def is_alike(self) -> bool:
-        # Nothing is made, or drawn, on a default device that the program has set.
+        # Prevents that tensors are made or drawn on a default device set by the program.
         no_modes = torch._C.DisableTorchFunction()
         with no_modes, torch._C._DisableTorchDispatch(), warnings_here("ignore"):
             if not all(map(self._made_again, self.chain.calls)):
@@ -225,25 +229,27 @@ class _Run:
             return self._shares_alike() and self._leads_back_alike()
 
     def _made_again(self, call: Called) -> bool:
-        """Whether what was written shares memory as recorded."""
+        """Repeats one call. Returns whether its results have the recorded dtypes and shapes, and written
+        tensors share memory as recorded."""
         fakes = call.tensors
         large = any(_is_large(f, self.at) for f in (*fakes, *call.results))
         if large:
-            return True  # as the formulas say
+            return True  # taken from the formulas
         if not can_be_tried(call.fn):
             return all(self._lies_alike(self._tensor(f), f) for f in fakes)
         if any(f.device.type != "cpu" for f in fakes):
             if call.fn is ATTENTION:
-                return True  # each device has its own
+                return True  # each device has its own kernel
             if call.fn in DROPOUT and all(f.memory is not fakes[0].memory for f in call.results):
-                like = torch.empty_like(self._tensor(fakes[0]))  # as a GPU lays it out
+                like = torch.empty_like(self._tensor(fakes[0]))  # the layout on a GPU
                 return all(self._lies_alike(like, f) for f in call.results)
         tensors = self._results(call)
         for t, f in zip(tensors, call.results, strict=True):
             if t.dtype is not f.dtype or tuple(t.shape) != self._numbers(f.shape):
                 return False
             self.made[id(f)] = t
-            # PyTorch's own function may have made it as a view of what nobody else sees, to which a gradient comes.
+            # PyTorch's own function may have made it as a view of a tensor that is not visible otherwise, and
+            # that gets a gradient.
             if (base := t._base) is not None:
                 self.made.setdefault(id(f.memory.root), base)
             for source in fakes:
@@ -285,7 +291,8 @@ class _Run:
         return a
 
     def _number(self, a: Any) -> Any:
-        """A number of the program stays one that varies: to ask PyTorch for it would guard what it is."""
+        """Returns the value of a number. A dynamic number of the program stays dynamic: asking PyTorch for
+        its value would specialize it."""
         number = getattr(a.node, "number", None)
         size = size_of(a) if number is None else number.sized
         return number.hint if size is None else evaluated(size, self.at)  # type: ignore[union-attr]
@@ -295,7 +302,7 @@ class _Run:
         if found is None:
             found = self.made[id(f)] = self._fresh(f)
             if f.requires_grad and not f.memory.version:
-                found.requires_grad_()  # which some functions ask
+                found.requires_grad_()  # some functions query it
             self.sources.append(f)
         return found
 
@@ -347,14 +354,15 @@ class _Run:
         return True
 
     def _is_handed_on_alike(self, t: torch.Tensor, f: Fake, seeds: Sequence[torch.Tensor]) -> bool:
-        """Whether it is a view of a gradient that comes: where that lies otherwise, it does so, too."""
+        """Whether it is a view of the same seed as recorded: then it follows other layouts of that
+        gradient."""
         assert self.chain.back is not None
         wanted = [f.memory is seed.memory for seed in self.chain.back.seeds]
         return wanted == [storage_of(t) == storage_of(seed) for seed in seeds]
 
 
 def _deciding(call: Called) -> list[Fake]:
-    """The arguments whose data does: masks, if there are any."""
+    """Returns the arguments whose data decides the sizes: masks, if there are any."""
     masks = [f for f in call.tensors if f.dtype in (torch.bool, torch.uint8)]
     return masks or [*call.tensors]
 
@@ -362,7 +370,8 @@ def _deciding(call: Called) -> list[Fake]:
 def _data(
     shapes: Iterable[tuple[int, ...]],
 ) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
-    """Numbers for a tensor, of which a function may find results of these shapes."""
+    """Yields functions that fill a tensor with data for which a function may return results of these
+    shapes."""
     for n in dict.fromkeys(n for shape in shapes for n in shape):
         yield partial(_places, n)
         yield partial(_total, n)
@@ -372,17 +381,17 @@ def _data(
 
 
 def _places(n: int, t: torch.Tensor) -> torch.Tensor:
-    """So many that are not 0."""
+    """Returns a tensor in which `n` elements are not 0."""
     return (torch.arange(t.numel()) < n).view(t.shape)
 
 
 def _total(n: int, t: torch.Tensor) -> torch.Tensor:
-    """Their sum, or the largest of them."""
+    """Returns a tensor whose sum, and whose largest element, is `n`."""
     return _places(1, t) * n
 
 
 def _different(n: int, dim: int | None, t: torch.Tensor) -> torch.Tensor:
-    """So many that differ, in all or as parts along a dimension."""
+    """Returns a tensor with `n` different elements, or with `n` different parts along a dimension."""
     if dim is None or dim >= t.dim():
         return torch.arange(t.numel()).clamp(max=n - 1).view(t.shape)
     shape = [size if d == dim else 1 for d, size in enumerate(t.shape)]
@@ -394,14 +403,15 @@ def _is_large(f: Fake, at: Callable[[Symbol], int]) -> bool:
 
 
 def storage_of(t: torch.Tensor) -> int:
-    """Which one it is."""
+    """Returns the identity of the tensor's storage."""
     return t.untyped_storage()._cdata
 
 
 def leading_to(
     calls: Sequence[Called], ends: Iterable[Fake], is_fresh: Callable[[Fake], bool]
 ) -> list[Called]:
-    """Those whose results' layouts, or whose writes, these depend on.  `is_fresh`: whether a result lies afresh, however the operands do."""
+    """Returns the calls on whose result layouts or writes the ends depend. `is_fresh`: whether the layout of
+    a result does not depend on its operands."""
     wanted = {id(f.memory) for f in ends}
     found = []
     for call in reversed(calls):

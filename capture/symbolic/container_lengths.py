@@ -1,9 +1,9 @@
-"""Containers whose lengths differ from call to call: a list that grows would have an entry for each length.
+"""Containers whose lengths differ between calls: a list that grows would have an entry for each length.
 
-Two lengths are compiled as they come.  A further one runs as plain Python until it is worth an entry: it came back after another one, or has
-stayed for many calls (`_capture.Lengths`, which the guards of a plain entry ask, so that such calls cost next to nothing).  In a large function,
-where what is done beside the list counts, a list that grows is one thing that nobody looks into, so that the graph breaks where it is used.
-"""
+The first two lengths are compiled at once. A further one runs as plain Python until it is worth an entry:
+when it comes back after another length, or has stayed for many calls (`_capture.Lengths`, which the guards of
+a plain entry ask, so that such calls cost almost nothing). In a large function, where the rest of the
+function matters, a growing list is opaque: its items are not read, and the graph breaks where it is used."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from frameloom.capture.guards.source import Origin
     from frameloom.capture.interpreter.tracer import Tracer
 
-AT_ONCE = 2  # lengths of a container that are compiled when they are first met
-LARGE = 64  # operations of a function that is compiled around a list that grows
+AT_ONCE = 2  # lengths of a container that are compiled at first sight
+LARGE = 64  # operations of a function that is compiled around a growing list
 
 
 class NewLength(Skip):
-    """The call runs plainly, and so do others of lengths like this one's."""
+    """The call runs as plain Python, and so do others with a new length."""
 
     def __init__(self, reason: str, origin: Origin, lengths: Any) -> None:
         super().__init__(reason)
@@ -33,24 +33,26 @@ class NewLength(Skip):
 
 
 class Lengths:
-    """Of the containers that one jitted function has looked into."""
+    """The lengths of containers that one jitted function has read."""
 
     def __init__(self) -> None:
-        self.n_ops: dict[CodeType, int] = {}  # at least so many has each entry of the function
-        self.may_break = True  # whether graphs may
+        # least number of operations in the entries of a function
+        self.n_ops: dict[CodeType, int] = {}
+        self.may_break = True  # whether graphs may break
         self._seen: dict[Any, Any] = {}
         self._growing: set[Any] = set()
 
     def count(self, code: CodeType, n_ops: int) -> None:
-        """A graph of so many operations was captured."""
+        """Notes that a graph of `n_ops` operations was captured."""
         self.n_ops[code] = min(n_ops, self.n_ops.get(code, n_ops))
 
     def is_one_thing(self, code: CodeType, origin: Origin) -> bool:
-        """Whether the list at `origin` is to be taken for one thing."""
+        """Whether the list at `origin` is opaque."""
         return (code, *origin.links()) in self._growing
 
     def note(self, t: Tracer, origin: Origin, kind: type, length: int) -> Any:
-        """The capture depends on the length of the container at `origin`; what its entry tells when it meets the length."""
+        """Notes that the capture depends on the length of the container at `origin`. Returns the object that
+        its entry informs when it sees the length."""
         code = t.roots.function.__code__
         place = (code, *origin.links())
         seen = self._seen.setdefault(place, _capture.Lengths())

@@ -1,8 +1,9 @@
-"""Ops of the program whose fake function asks for a size that the data decides: `torch.library.get_ctx().new_dynamic_size()`.
+"""Ops of the program whose fake function asks for an unbacked size:
+`torch.library.get_ctx().new_dynamic_size()`.
 
-In: the call of such an op as the recorder meets it.  Out: its result, with a late symbol where the size that was asked for stands.  The fake function
-is asked twice, with another number each time; where its answers differ by more than that number, nothing is known of the sizes and the graph breaks.
-"""
+In: the call of such an op, as the recorder receives it. Out: its result, with an unbacked symbol in place of
+    that size. The fake function is called twice, with another number each time. If its answers differ by more
+    than that number, the sizes are unknown and the graph breaks."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ NUMBERS = (10007, 20011)  # sizes that no tensor here has
 
 
 class Context:
-    """What `torch.library.get_ctx()` gives."""
+    """The object that `torch.library.get_ctx()` returns."""
 
     def __init__(self, number: int) -> None:
         self.number, self.asked = number, 0
@@ -40,7 +41,7 @@ class Context:
 
 
 def special_of(func: Any) -> Callable[..., Any] | None:
-    """How a call of it is recorded, if that is not as of any other op."""
+    """Returns the function that records the op, if it needs one of its own."""
     if func.namespace in PYTORCHS or facts_of(func).behaviour != "pure":
         return None
     return _record if _fake_function(func) is not None else None
@@ -65,7 +66,8 @@ def _record(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _metas(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
-    """Geometries of the results, and the late symbol's place; None where no size was asked for, or it stands in several tensors."""
+    """Returns the layouts of the results, and the source of the unbacked symbol; None if the op asks for no
+    size, or the size occurs in several tensors."""
     first, second = (_answer(func, args, kwargs, number) for number in NUMBERS)
     if first is None or second is None or len(first) != len(second):
         return None
@@ -89,7 +91,8 @@ def _metas(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _answer(func: Any, args: Any, kwargs: Any, number: int) -> Sequence[torch.Tensor] | None:
-    """What the fake function makes where `number` is the size that it asks for; None if it asks for none."""
+    """Returns the results of the fake function if its size is `number`; None if it does not ask for exactly
+    one size."""
     function, context = _fake_function(func), Context(number)
     assert function is not None
     args, kwargs = pytree.tree_map_only(Fake, lambda f: f.meta, (args, kwargs))

@@ -1,4 +1,5 @@
-"""Indexing by ints that vary, or in steps of such, to read or to write: PyTorch's own indexing asks what they are, a view does not."""
+"""Reads and writes with dynamic ints as indices or steps. PyTorch's own indexing specializes them; a view
+does not."""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def getter(t: Tracer, key: Value) -> Any:
-    """The function to record for `x[key]`."""
+    """Returns the function to record for `x[key]`."""
     return by_views if _has_ints(t, key) else operator.getitem
 
 
 def setter(t: Tracer, key: Value) -> Any:
-    """... for `x[key] = value`."""
+    """Returns the function to record for `x[key] = value`."""
     return set_by_views if _has_ints(t, key) else operator.setitem
 
 
@@ -38,7 +39,7 @@ def _varies(value: Value) -> bool:
 
 
 def by_views(x: torch.Tensor, key: Any) -> torch.Tensor:
-    """`x[key]`, with a view for each int that varies."""
+    """Does `x[key]` with a view for each dynamic int."""
     x, rest = _selected(x, key)
     whole = all(i is Ellipsis or (isinstance(i, slice) and i == slice(None)) for i in rest)
     return x if whole else operator.getitem(x, tuple(rest))
@@ -46,21 +47,21 @@ def by_views(x: torch.Tensor, key: Any) -> torch.Tensor:
 
 def set_by_views(x: torch.Tensor, key: Any, value: Any) -> None:
     x, rest = _selected(x, key)
-    # By a call of PyTorch's: what that refuses is no mistake of ours.
+    # A call of PyTorch's function, so that its errors are not taken as ours.
     operator.setitem(x, tuple(rest) if rest else ..., value)
 
 
 def _selected(x: torch.Tensor, key: Any) -> tuple[torch.Tensor, list[Any]]:
-    """The view that the ints and steps select, and the rest of the key."""
+    """Returns the view that the ints and steps select, and the rest of the key."""
     items = list(key) if isinstance(key, tuple) else [key]
-    hidden = x.dim() - sum(map(_dimensions, items))  # what an ellipsis stands for
+    hidden = x.dim() - sum(map(_dimensions, items))  # the dimensions of an ellipsis
     rest: list[Any] = []
     at = 0
     for item in items:
         if isinstance(item, Size):
             x = x.select(at, item)
             continue
-        if item is None:  # the place of a new dimension shows in its stride
+        if item is None:  # the position of a new dimension shows in its stride
             x = x.unsqueeze(at)
             rest.append(slice(None))
             at += 1
@@ -74,7 +75,7 @@ def _selected(x: torch.Tensor, key: Any) -> tuple[torch.Tensor, list[Any]]:
 
 
 def _dimensions(item: Any) -> int:
-    """How many dimensions an item of a key is about."""
+    """Returns how many dimensions an item of a key covers."""
     if item is None or item is Ellipsis or isinstance(item, bool):
         return 0
     if isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8):

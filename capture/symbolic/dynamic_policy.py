@@ -1,8 +1,9 @@
-"""Which numbers vary from call to call: those that were another one when the same function was captured before.
+"""Decides which sizes and numbers are dynamic: those that had another value in an earlier capture of the same
+function.
 
-A number is guarded by its value at first.  When a call has no entry, all numbers that differ from what they were become inputs of the graph
-together (values/numbers/symbolic.py), so that a learning rate or a counter makes two compiles and not one per value.
-"""
+At first a number has a guard on its value. When no entry accepts a call, all numbers that differ from their
+former values become inputs of the graph together (values/numbers/symbolic.py). So a learning rate or a
+counter takes two compiles, and not one per value."""
 
 from __future__ import annotations
 
@@ -32,44 +33,45 @@ if TYPE_CHECKING:
 
 
 class Pretended(Exception):
-    """Sizes of 1 were taken for others, and the code depends on that."""
+    """Sizes of 1 were replaced by other hints, and the code depends on that."""
 
 
 class Related(Exception):
-    """A size that varies was the same as one that was taken for constant: both are to vary."""
+    """A symbolic size was equal to one that was taken as a constant: both have to be dynamic."""
 
 
 class NoElements(Skip):
-    """A tensor of which sizes vary has no elements: there is nothing to gain by compiling for this call."""
+    """A tensor with symbolic sizes has no elements: compiling for this call gains nothing."""
 
 
 class DynamicPolicy:
-    """What is known of the numbers that one jitted function has looked at."""
+    """What is known of the numbers that one jitted function has read."""
 
     def __init__(self) -> None:
         self.follows_sizes = True
         self.lengths = Lengths()
-        self.follows_unbacked = True  # whether sizes that data decides may be in a graph
-        self.has_unbacked = False  # whether any was
-        self._with_sizes = False  # whether any size was a symbol so far
-        self.from_the_start = False  # whether all sizes are taken for varying at once
+        self.follows_unbacked = True  # whether a graph may contain unbacked sizes
+        self.has_unbacked = False  # whether a graph has contained one
+        self._with_sizes = False  # whether any size was symbolic so far
+        self.from_the_start = False  # whether all sizes are dynamic in the first capture
         self.small_apart = False  # whether sizes of 1 have entries of their own
-        self.replaces_ones = False  # whether the present capture takes a size of 1 for another one
+        self.replaces_ones = False  # whether the current capture uses another hint for a size of 1
         self._seen: dict[Any, int | float] = {}
         self._varying: set[Any] = set()
         self._shapes: dict[Any, tuple[tuple[int, ...], tuple[int, ...], set[int]]] = {}
-        # Shapes of which the present capture takes some sizes for such.
+        # Shapes of which the current capture takes some sizes as constants.
         self._constant: dict[Any, tuple[int, ...]] = {}
-        self._outgrown = False  # whether one of them is another one after the call
+        self._outgrown = False  # whether one of them differs after the call
 
     def begin(self) -> None:
-        """A capture begins."""
+        """Resets the state for a new capture."""
         self.replaces_ones = False
         self._outgrown = False
         self._constant.clear()
 
     def relate(self, shape_env: ShapeEnv) -> bool:
-        """Whether leading sizes are to vary, too, that were taken for constant: those that are what a size that varies had to be."""
+        """Makes leading sizes dynamic that were taken as constants, but equal the value that a symbolic size
+        had to have. Returns whether the capture has to be repeated."""
         found = {c for n in shape_env.zero if (c := _constant_of(n)) is not None}
         related = [
             place
@@ -81,7 +83,8 @@ class DynamicPolicy:
         return bool(related) or self._outgrown
 
     def outgrow(self, code: CodeType, origin: Origin, shape: Sequence[Int]) -> None:
-        """The call leaves a tensor of other sizes at `origin` than it found there: they vary, as a cache's do that grows."""
+        """Makes sizes dynamic where the call leaves a tensor of other sizes at `origin` than before, such as
+        a growing cache."""
         place = (code, torch.Tensor, *origin.links())
         before = self._constant.get(place)
         if before is None or len(before) != len(shape) or not self.follows_sizes:
@@ -92,7 +95,7 @@ class DynamicPolicy:
         self._outgrown = self._outgrown or bool(new)
 
     def varies(self, code: CodeType, origin: Origin, number: int | float) -> bool:
-        """Whether the number at `origin` is to be an input."""
+        """Whether the number at `origin` becomes an input."""
         place = (code, type(number), *origin.links())
         if place in self._varying:
             return True
@@ -104,7 +107,8 @@ class DynamicPolicy:
         return True
 
     def thought_of(self, code: CodeType, origin: Origin | None, number: int) -> int:
-        """An int to think of where one that varies is used as a size: not 0 or 1, for which code is often special."""
+        """Returns the hint of a dynamic int that is used as a size: not 0 or 1, which are special cases in
+        much code."""
         if self.small_apart or number not in (0, 1):
             return number
         self.replaces_ones = True
@@ -112,7 +116,7 @@ class DynamicPolicy:
         return before if type(before) is int and before > 1 else 2
 
     def give_up_sizes(self) -> bool:
-        """Every shape is to have an entry of its own from now on; False if none has been taken for varying."""
+        """Gives every shape an entry of its own from now on. Returns False if no size was symbolic."""
         gave_up = (self._with_sizes and self.follows_sizes) or (
             self.has_unbacked and self.follows_unbacked
         )
@@ -120,7 +124,7 @@ class DynamicPolicy:
         return gave_up
 
     def pattern(self, code: CodeType, origin: Origin, tensor: torch.Tensor) -> Pattern | None:
-        """Which sizes and strides of the tensor at `origin` vary; None where none does."""
+        """Returns which sizes and strides of the tensor at `origin` are dynamic; None if none is."""
         if tensor.layout is not torch.strided or tensor.is_nested:
             return None
         if tensor.is_conj() or tensor.is_neg() or tensor.is_quantized:
@@ -162,15 +166,16 @@ class DynamicPolicy:
                 return None
         self.replaces_ones = self.replaces_ones or any(n != shape[d] for d, n in hints.items())
         order = _order(shape, strides)
-        # A stride of 0 says something else than how far it is to the next element: it does not vary.
+        # A stride of 0 marks an expanded dimension rather than a distance, so it is never dynamic.
         loose = {d for d, s in enumerate(strides) if s not in (0, steps[d])}
         loose = loose if order is None else set()
         return Pattern(hints, order, loose, ranges)
 
 
 class Pattern:
-    """How a tensor may differ from call to call: `hints` has the sizes that vary, each with one to think of; `order` its dimensions from
-    the innermost on where it is dense; otherwise `loose` has the dimensions whose strides vary."""
+    """How a tensor may differ between calls. `hints` has a hint per dynamic size; `order` the dimensions from
+    the innermost outwards if the tensor is dense; otherwise `loose` has the dimensions with dynamic strides.
+    """
 
     def __init__(
         self,
@@ -186,7 +191,7 @@ class Pattern:
         self.placeholder: Any = None
 
     def guard(self, tensor: torch.Tensor) -> tuple[Any, ...]:
-        """For _capture.Guards."""
+        """Returns the guard's data for _capture.Guards."""
         sizes = tuple(None if d in self.hints else n for d, n in enumerate(tensor.shape))
         if self.order is not None:
             return tensor, sizes, self.order
@@ -220,7 +225,7 @@ class Pattern:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Where a call has a symbol's value: the size ("dim") or stride of a dimension of the tensor at `origin`."""
+    """Source of a symbol: the size ("dim") or stride of a dimension of the tensor at `origin`."""
 
     pattern: Pattern
     origin: Origin
@@ -232,29 +237,29 @@ class Source:
         return f"{self.origin.path()}.{'shape' if self.kind == 'dim' else 'stride()'}[{self.dim}]"
 
     def read(self) -> tuple[Any, tuple[Any, ...]]:
-        """The call that gives it, in a graph."""
+        """Returns the call that reads it, in a graph."""
         op = torch.ops.aten.sym_size.int if self.kind == "dim" else torch.ops.aten.sym_stride.int
         return op, (self.pattern.placeholder, self.dim)
 
     @property
     def placeholder(self) -> Any:
-        """The input of the graph that shows it."""
+        """The input of the graph that it is read from."""
         return self.pattern.placeholder
 
     @property
     def reader(self) -> Any:
-        """The method of tensors that gives it."""
+        """The method of tensors that reads it."""
         return torch.Tensor.size if self.kind == "dim" else torch.Tensor.stride
 
     def computed_from(self, t: Tracer) -> tuple[Any, list[Value]]:
-        """The function and the values that new code computes it from."""
+        """Returns the function and the values from which new code computes it."""
         tensor = t.tensor_of(self.pattern.placeholder.meta["val"])
         assert tensor is not None
         return self.reader, [tensor, ConstValue(self.dim)]
 
 
 def _constant_of(n: Size) -> int | None:
-    """What a dimension has to be."""
+    """Returns the value that a dimension must have if `n` is zero; None if `n` is not of that form."""
     terms = dict(n.terms)
     constant = terms.pop((), 0)
     symbols = [m[0] for m, c in terms.items() if len(m) == 1 and abs(c) == 1]
@@ -268,8 +273,9 @@ def _constant_of(n: Size) -> int | None:
 
 
 def _likewise(tensor: torch.Tensor, d: int) -> range:
-    """Dimensions that are likely to vary, where this one does: a batch of sequences changes in both of its sizes sooner or later.  The last one of floats
-    is most often that of features; of images, and of attention's heads, only the batch is likely to."""
+    """Returns the dimensions that are likely to be dynamic where `d` is: both sizes of a batch of sequences
+    change sooner or later. The last dimension of floating point tensors mostly holds features; of images and
+    attention heads, only the batch size is likely to change."""
     rank = tensor.dim()
     if rank > 3:
         return range(min(d, 1))
@@ -277,7 +283,7 @@ def _likewise(tensor: torch.Tensor, d: int) -> range:
 
 
 def _hint(within: tuple[int | None, int | None] | None, *sizes: int) -> int:
-    """A size to think of: not 1, for which code is often special, and one that the user expects."""
+    """Returns a hint for a size: not 1, which is a special case in much code, and within the user's range."""
     least, most = within or (None, None)
     for n in (*sizes, 2, least, most):
         if n is not None and n > 1 and (least or n) <= n <= (most or n):
@@ -286,7 +292,7 @@ def _hint(within: tuple[int | None, int | None] | None, *sizes: int) -> int:
 
 
 def _order(shape: Sequence[int], strides: Sequence[int]) -> list[int] | None:
-    """The dimensions from the innermost on, if they lie one behind the other as in a fresh tensor."""
+    """Returns the dimensions from the innermost outwards if the tensor is dense, as a fresh tensor is."""
     rank = len(shape)
     by_stride = sorted(range(rank), key=lambda d: (strides[d], shape[d]))
     for order in (list(range(rank - 1, -1, -1)), [1, 3, 2, 0], [1, 4, 3, 2, 0], by_stride):

@@ -1,10 +1,10 @@
-"""Assumptions that a size is not 1, or not 0, which only matter where the program can see them.
+"""Defers `size != 1` and `size != 0` guards until an output's strides or aliasing depend on them.
 
-How a tensor lies in memory depends on which of its dimensions have size 1: `y.transpose(0, 1).contiguous()` copies, unless one is.  The code
-for other sizes computes the same elements for size 1, too.  What may differ is the stride of a dimension of size 1, and whether a result shares
-memory with something.  Such an assumption becomes a condition only if a tensor that the program gets, or writes to, may show the difference.
-That a size is not 0 matters to the strides of a tensor without elements alone.
-"""
+The layout of a tensor depends on which of its dimensions have size 1: `y.transpose(0, 1).contiguous()`
+copies, unless one has. The code for other sizes computes the same elements for size 1, too. Only the stride
+of a dimension of size 1 may differ, and whether a result shares memory with another tensor. Such an
+assumption becomes a guard only if a tensor that the program gets, or writes to, may show the difference.
+Whether a size is 0 matters only for the strides of a tensor without elements."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from frameloom.ir.symbolic.compare import same, surely_positive
 from frameloom.ir.symbolic.expr import Int, Size, largest, may_exceed_1
 from frameloom.ir.symbolic.shape_env import ShapeEnv
 
-# Their result shares memory with the argument or not, as its layout allows.
+# Their result shares memory with the argument or not, depending on its layout.
 ALIASING = frozenset({
     torch.Tensor.contiguous, torch.Tensor.reshape, torch.reshape, torch.Tensor.flatten, torch.flatten, torch.Tensor.ravel, torch.ravel,
     torch.Tensor.reshape_as, torch.Tensor.to, torch.Tensor.unflatten, torch.unflatten,
 })  # fmt: skip
 aten = torch.ops.aten
-# `cat` lies as its operands do only where these are channels-last.
+# `cat` has the layout of its operands only if these are channels-last.
 MOSTLY_FRESH = FRESH | {aten.cat.default}
 COPYING = frozenset({torch.repeat_interleave, torch.Tensor.repeat_interleave})
-# They take other ops where sizes are 1, whose derivatives lie otherwise.
+# They use other ops where sizes are 1, whose derivatives have other layouts.
 CONTRACTIONS = frozenset(
     {torch.einsum, torch.tensordot, torch.nn.functional.bilinear, torch.bilinear}
 )
-# What they say of a tensor's layout the program sees at once.
+# The program sees their answers about layouts at once.
 TELL_LAYOUTS = frozenset({torch.Tensor.stride, torch.Tensor.is_contiguous})
 
 
 @dataclass(eq=False)
 class Assumption:
-    """Made in a call of `fn`, from tensors over `sources`."""
+    """An assumption made in a call of `fn`, from tensors over `sources`."""
 
     sizes: frozenset[Size]
     not_0: frozenset[Size]
@@ -56,8 +56,8 @@ class Assumption:
     sources: tuple[Any, ...]
     results: tuple[Fake, ...]
     draws: bool  # whether the call drew random numbers
-    alone: bool = False  # whether layouts of what is computed from the results are no others
-    sharing: bool = False  # whether it shows what shares memory with what
+    alone: bool = False  # whether it does not change layouts of tensors computed from the results
+    sharing: bool = False  # whether it affects which tensors share memory
     apart: frozenset[Size] = frozenset()
 
     def is_0_visible(self, outputs: Sequence[Fake]) -> bool:
@@ -85,9 +85,9 @@ class Assumption:
         return any(f.node in own for f in shown)
 
     def copies_visibly(self, outputs: Sequence[Fake], saved: Collection[Any] = ()) -> bool:
-        """Whether the program can tell that the call copied: a view of what it was given would show what is written there, and autograd
-        notices that where it is `saved`.  Sizes that come together may make it one (two that are equal, beside a third that is 1): of
-        these, trials of single ones say nothing."""
+        """Whether the program can tell that the call copied. A view of the argument would show later writes,
+        and autograd notices these if the memory is `saved`. Only several sizes together may make the result a
+        view (two equal ones, and a third that is 1), and trials of single sizes do not find these cases."""
         if self.fn not in ALIASING or any(
             f.memory is m for f in self.results for m in self.sources
         ):
@@ -101,7 +101,8 @@ class Assumption:
         )
 
     def note(self, for_all: bool = False) -> None:
-        """It becomes a condition, for those sizes for which PyTorch gives something else where they are 1, or `for_all`."""
+        """Makes guards for those sizes for which PyTorch's result differs where they are 1; for all sizes if
+        `for_all`."""
         for n in self.sizes:
             call = self.fn, *self.given
             if for_all or not lies_alike(
@@ -112,7 +113,7 @@ class Assumption:
             n.shape_env.assume_not_0(n)
 
     def shapes(self, outputs: Sequence[Fake]) -> bool:
-        """Whether the layout of an output may follow from that of a result."""
+        """Whether the layout of an output may depend on that of a result."""
         if self.alone or self.fn in COPYING:
             return False
         ends = {f.node for f in outputs if isinstance(f, SizedFake) and self._counts_in(f)}
@@ -130,7 +131,8 @@ class Assumption:
         return False
 
     def _counts_in(self, fake: SizedFake) -> bool:
-        """Whether the order of the dimensions says something where one of the sizes is 1.  With one dimension left, PyTorch lays out anew."""
+        """Whether the order of the dimensions matters where one of the sizes is 1. With one dimension left,
+        PyTorch makes a fresh layout."""
         return (
             bool(self.apart)
             or not _is_plain(fake)
@@ -139,20 +141,22 @@ class Assumption:
 
 
 def _leads_to(output: Fake, fake: Fake) -> bool:
-    """Whether a result of the program is that tensor, or a view of it; other views of its memory are what they are, wherever that tensor lies."""
+    """Whether a result of the program is that tensor, or a view of it; other views of its memory do not
+    depend on that tensor's layout."""
     if output.memory is not fake.memory:
         return False
     node: Any = output.node
     while node is not fake.node:
         if not is_view(node):
-            # What was written is a new node.
+            # A written tensor has a new node.
             return bool(fake.memory.version)
         node = node.args[0]
     return True
 
 
 def _lies_unsummed(gradient: Fake, n: Size) -> bool:
-    """Whether it is a sum over nothing but a dimension of size n, where autograd sums nothing if that is 1, and whose operand lies otherwise."""
+    """Whether it is a sum only over dimensions of size n, whose operand has another layout; autograd leaves
+    the sum out if n is 1."""
     node = base_of(gradient.node)
     if node.target is not aten.sum.dim_IntList or node.args[2:3] != (True,):
         return False
@@ -164,7 +168,7 @@ def _lies_unsummed(gradient: Fake, n: Size) -> bool:
 
 
 def _where_1(n: Size, size: Int) -> Int:
-    """A size where n, which is a symbol alone, is 1."""
+    """Returns `size` where n, a single symbol, is 1."""
     shape_env, symbol = n.shape_env, lone_symbol(n)
     return substitute(shape_env, size, lambda s: 1 if s is symbol else shape_env.make({(s,): 1}))
 
@@ -176,12 +180,12 @@ def _order_counts(shape: Sequence[Int], n: Size) -> bool:
 
 
 def _is_plain(fake: Fake) -> bool:
-    """Whether it has the strides of a fresh tensor, as far as sizes vary."""
+    """Whether it has the strides of a fresh tensor, as far as sizes are symbolic."""
     return not isinstance(fake, SizedFake) or lies_plainly(fake)
 
 
 def has_strides_if_empty(fake: Fake) -> bool:
-    """Whether its strides are those of a fresh tensor without elements, too."""
+    """Whether its strides are those of a fresh tensor also if it has no elements."""
     if not isinstance(fake, SizedFake):
         return True
     step: Int = 1
@@ -193,12 +197,12 @@ def has_strides_if_empty(fake: Fake) -> bool:
 
 
 def _is_fresh(result: Fake) -> bool:
-    """Whether a call's result is laid out anew, and plainly, whichever sizes are 1 or 0."""
+    """Whether a call's result has a fresh, contiguous layout, whichever sizes are 1 or 0."""
     return has_strides_if_empty(result) and base_of(result.node).target in FRESH
 
 
 def _lies_surely(gradient: Fake) -> bool:
-    """Whether sizes of 1 make no difference to how it lies."""
+    """Whether its layout does not depend on sizes of 1."""
     known = not any(isinstance(n, Size) for n in (*gradient.shape, *gradient.stride()))
     return known and (len(gradient.shape) < 2 or base_of(gradient.node).target in FRESH)
 
@@ -208,7 +212,8 @@ def _is_proven_plain(gradient: Fake, proven: set[torch.fx.Node]) -> bool:
 
 
 def _draws_behind(last: torch.fx.Node) -> bool:
-    """Whether what is recorded behind that node draws random numbers.  What is written is a new node at once, so that results tell nothing."""
+    """Whether a node after `last` draws random numbers. It looks at nodes and not at results, because a
+    written tensor has a new node at once."""
     node, end = last.next, last.graph._root
     while node is not end and not draws(node):
         node = node.next
@@ -216,7 +221,7 @@ def _draws_behind(last: torch.fx.Node) -> bool:
 
 
 class LayoutAssumptions:
-    """Those of one recording."""
+    """The layout assumptions of one recording."""
 
     def __init__(self, shape_env: ShapeEnv, graph: torch.fx.Graph) -> None:
         self._shape_env = shape_env
@@ -229,11 +234,11 @@ class LayoutAssumptions:
         self._shape_env.assumed_sizes.clear()
 
     def mark(self) -> tuple[int, int]:
-        """For `take_back`."""
+        """Returns a mark for `take_back`."""
         return len(self._found), len(self._calls)
 
     def take_back(self, mark: tuple[int, int]) -> None:
-        """Calls that were made since are no longer recorded."""
+        """Drops the calls that were recorded since the mark."""
         found, calls = mark
         del self._found[found:]
         del self._calls[calls:]
@@ -247,7 +252,8 @@ class LayoutAssumptions:
         results: Sequence[Fake],
         is_answer: bool = False,
     ) -> None:
-        """`fn` has been recorded, behind the node `last`.  `is_answer`: what it gave is no tensor, so that the program sees it at once (`x.is_contiguous()`)."""
+        """Notes that `fn` was recorded, after the node `last`. `is_answer`: its result is not a tensor, so
+        the program sees it at once (`x.is_contiguous()`)."""
         assumed_sizes = self._shape_env.assumed_sizes
         sizes, not_0 = frozenset(assumed_sizes.not_1), frozenset(assumed_sizes.not_0)
         alone = frozenset(assumed_sizes.alone - sizes)
@@ -270,20 +276,21 @@ class LayoutAssumptions:
             )
 
     def answer(self, fn: Callable[..., Any], *given: Any) -> Any:
-        """What `fn` tells of layouts, which decides what comes next."""
+        """Returns an answer of `fn` about layouts that decides how the capture continues; its assumptions
+        become guards."""
         self.begin()
         told = fn(*given)
         self._shape_env.assume_sizes()
         return told
 
     def compared(self, *fakes: Fake) -> None:
-        """The program has asked whether they are one object."""
+        """Notes that the program has compared these tensors by identity."""
         self._compared += fakes
 
     def called(
         self, fn: Callable[..., Any], given: tuple[Any, Any], tensors: Sequence[Fake], results: Sequence[Fake]
     ) -> None:  # fmt: skip
-        """A call has been recorded, `fn` of the arguments `given`, of which `tensors` are."""
+        """Notes a recorded call of `fn` with the arguments `given`, which contain `tensors`."""
         assumed_sizes, grad = self._shape_env.assumed_sizes, torch.is_grad_enabled()
         not_1, not_0 = (
             frozenset(assumed_sizes.not_1 | assumed_sizes.alone),
@@ -291,14 +298,15 @@ class LayoutAssumptions:
         )
         self._calls.append(Called(fn, given, tuple(tensors), tuple(results), grad, not_1, not_0))
         if fn in ALIASING and not assumed_sizes:
-            # PyTorch remembers what it has asked of a tensor: the answer may rest on what an earlier call took sizes for.
+            # PyTorch caches such properties of a tensor: the answer may rest on an assumption of an earlier
+            # call.
             sources = tuple(f.memory for f in tensors)
             before = (a for a in self._found if a.fn in ALIASING and a.sources == sources)
             if (known := next(before, None)) is not None:
                 self._found.append(replace(known, fn=fn, given=given, results=tuple(results)))
 
     def settle(self, outputs: Sequence[Fake]) -> None:
-        """The recording is over."""
+        """Makes guards of visible assumptions at the end of the recording."""
         asked = (f for call in self._calls if call.fn in TELL_LAYOUTS for f in call.tensors)
         outputs = [*{id(f): f for f in (*outputs, *asked, *self._compared)}.values()]
         for assumption in self._found:
@@ -317,7 +325,8 @@ class LayoutAssumptions:
         self._compared.clear()
 
     def _is_tried(self, outputs: Sequence[Fake], back: Backward | None) -> bool:
-        """Whether trials of the calls that lead to these have said which sizes show."""
+        """Whether trials of the calls that lead to these outputs could decide which sizes are visible; makes
+        guards for those."""
         if back is None:
             calls = leading_to(self._calls, outputs, _is_fresh)
             assumed_sizes = AssumedSizes()
@@ -334,7 +343,7 @@ class LayoutAssumptions:
         if not (not_1 or not_0):
             return True
         chain = Chain(self._shape_env, calls, outputs, back)
-        # Other threads may draw meanwhile: only where something is drawn.
+        # Other threads may draw meanwhile, so the state is restored only if the graph draws.
         draws_too = any(map(draws, self._graph.nodes))
         state = torch.get_rng_state() if draws_too else None
         try:
@@ -342,7 +351,8 @@ class LayoutAssumptions:
                 return False
             cases = [(n, k) for k, sizes in ((1, not_1), (0, not_0)) for n in sizes]
             cases.sort(key=repr)
-            # One size after the other first: what one of them makes is not due to another that is 1, too.
+            # Single sizes come first, so that the effect of one size is not attributed to another one that is
+            # 1, too.
             tried = [chain.is_alike(n, number, alone=True) for n, number in cases]
             self._assume_not(c for c, alike in zip(cases, tried, strict=True) if alike is False)
             for (n, number), alike in zip(cases, tried, strict=True):
@@ -356,14 +366,14 @@ class LayoutAssumptions:
         return True
 
     def _unbacked_sizes(self, calls: Sequence[Called], outputs: Sequence[Fake]) -> set[Size]:
-        """Those that data decides, of which layouts may depend on whether they are 0 or 1."""
+        """Returns the unbacked sizes for which layouts may depend on whether they are 0 or 1."""
         made = [*outputs, *(f for call in calls for f in (*call.tensors, *call.results))]
         shapes = [f.shape for f in made if f.dim() > 1]
         symbols = {s for shape in shapes for n in shape for s in unbacked_in(n)}
         return {self._shape_env.make({(s,): 1}) for s in symbols}
 
     def _left(self, tried: bool) -> list[Assumption]:
-        """Those of which trials say nothing."""
+        """Returns the assumptions that trials do not cover."""
         return [a for a in self._found if a.apart or not tried]
 
     def _assume_not(self, cases: Iterable[tuple[Size, int]]) -> None:
@@ -378,11 +388,14 @@ class LayoutAssumptions:
         found: Sequence[Fake | None],
         saved: Collection[Any],
     ) -> None:
-        """Those of inputs are recorded, too: tensors of which autograd lays out anew what leaves get.  `saved`: the memories that it saves."""
+        """Makes guards where layouts of gradients depend on sizes. Gradients of inputs matter because
+        autograd copies the gradients of leaves into a layout of its own. `saved`: the memories that autograd
+        saves."""
         for assumption in self._found:
             if assumption.copies_visibly(roots, saved):
                 assumption.note(for_all=True)
-        own = tuple(self._shape_env.assumed_sizes.not_1)  # of the derivatives themselves
+        # assumptions of the derivatives themselves
+        own = tuple(self._shape_env.assumed_sizes.not_1)
         pairs = zip(leaves, found, strict=True)
         doubted = [(x, g) for x, g in pairs if g is not None and not _lies_surely(g)]
         takes_others = any(call.fn in CONTRACTIONS for call in self._calls)

@@ -1,9 +1,11 @@
-"""Whether a call lays its results out for sizes of 1 as was recorded for others: PyTorch is asked, with small tensors.
+"""Checks whether a call's results have the recorded layouts for sizes of 1, too, by calls of PyTorch with
+small tensors.
 
-Their own kernels say it (meta kernels differ where dimensions of size 1 have odd strides); those of the CPU lay out results as a GPU's do, but for attention and dropout.
-In: a call as it was recorded, with the Fakes that it gave.  Out: whether, wherever a size is 1, strides and shared memory are those that
-the recorded ones come to there.  Layouts depend on which sizes are 1 and on which are the larger ones, so a few values of each symbol tell.
-"""
+PyTorch's own kernels decide it (meta kernels differ where dimensions of size 1 have odd strides). Those of
+the CPU use the same layouts as a GPU's, except for attention and dropout. In: a call as it was recorded, with
+its result Fakes. Out: whether strides and shared memory are as the recorded formulas say wherever a size is
+1. Layouts depend on which sizes are 1 and on which are larger than others, so a few values of each symbol are
+enough."""
 
 from __future__ import annotations
 
@@ -25,18 +27,18 @@ from frameloom.ir.symbolic.compare import same
 from frameloom.ir.symbolic.expr import Int, Size, Symbol
 from frameloom.ir.symbolic.symint import size_of
 
-TRIALS = 128  # of one call
-SMALL = 1 << 14  # elements of a tensor
+TRIALS = 128  # most trials of one call
+SMALL = 1 << 14  # most elements of a tensor
 ATTENTION = torch.nn.functional.scaled_dot_product_attention
 DROPOUT = frozenset({torch.nn.functional.dropout, torch.dropout, torch.native_dropout})
 IN_C = (BuiltinFunctionType, type(torch.Tensor.add), type(torch.Tensor.__add__))
 
 
 def can_be_tried(fn: Callable[..., Any]) -> bool:
-    """Whether it is PyTorch's: an op of the program may do anything."""
+    """Whether the function belongs to PyTorch: an op of the program may do anything."""
     if isinstance(fn, FunctionType):
         return (fn.__module__ or "").startswith("torch.")
-    if isinstance(fn, MethodWrapperType):  # what reads an attribute, as `x.mT`
+    if isinstance(fn, MethodWrapperType):  # reads an attribute, such as `x.mT`
         return isinstance(fn.__self__, GetSetDescriptorType)
     return isinstance(fn, IN_C)
 
@@ -51,8 +53,9 @@ def lies_alike(
     sharing: bool,
     draws: bool,
 ) -> bool:
-    """Whether the results of `fn(*args, **kwargs)` are as recorded wherever `size` is 1; where PyTorch refuses, one of `others` that is 1 may be the reason.
-    `sharing`: what they share memory with, too.  `draws`: whether the call draws random numbers."""
+    """Whether the results of `fn(*args, **kwargs)` are as recorded wherever `size` is 1. An error of PyTorch
+    is ignored where one of `others` is 1, which may be its reason. `sharing`: also compares which tensors
+    share memory. `draws`: whether the call draws random numbers."""
     known = size.shape_env.resolved(size)
     if not isinstance(known, Size):
         return known != 1
@@ -65,10 +68,10 @@ def lies_alike(
     if not given or any(not isinstance(s, Symbol) or s.unbacked for s in symbols):
         return False
     on_cpu = all(f.device.type == "cpu" for f in given)
-    its_own = fn is ATTENTION or fn in DROPOUT  # that each device has
+    its_own = fn is ATTENTION or fn in DROPOUT  # each device has its own kernels
     if not can_be_tried(fn) or (its_own and not on_cpu):
         return False
-    # Only then: another thread may draw meanwhile.
+    # Only then, because another thread may draw meanwhile.
     random_state = torch.get_rng_state() if draws else None
     trials = 0
     try:
@@ -82,7 +85,8 @@ def lies_alike(
                 continue
             try:
                 alike = _as_recorded(at, fn, args, kwargs, given, results, sharing)
-            except Exception as error:  # another case, unless it is that of another size
+            # this case proves nothing, unless only `size` can be the reason
+            except Exception as error:
                 let_mistakes_through(error)
                 if any(not same(n, size) and evaluated(n, at) == 1 for n in others):
                     continue

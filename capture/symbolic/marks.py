@@ -1,4 +1,5 @@
-"""What the user says of a tensor's sizes: `mark_dynamic` and `mark_static`.  Advice: where code needs a size, it is specialised all the same."""
+"""The user's marks on sizes of a tensor: `mark_dynamic` and `mark_static`. They are advice: where code needs
+a size, it is specialized all the same."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ ATTRIBUTE = "_frameloom_sizes"
 
 @dataclass
 class Marks:
-    """Dimensions of one tensor: least and greatest size of those that vary, and those that do not."""
+    """Marked dimensions of one tensor: least and greatest size of the dynamic ones, and the static ones."""
 
     dynamic: dict[int, tuple[int | None, int | None]] = field(default_factory=dict)
     static: set[int] = field(default_factory=set)
@@ -25,10 +26,12 @@ def mark_dynamic(
     min: int | None = None,
     max: int | None = None,
 ) -> None:
-    """Sizes of `tensor` along `dim` (one dimension or several; negative ones count from the end) vary between calls, from `min` to `max`
-    (both included): a jitted function that is given the tensor compiles for all of them at once.
+    """Marks sizes of `tensor` along `dim` (one dimension or several; negative ones count from the end) as
+    dynamic, from `min` to `max` (both included). A jitted function that gets the tensor compiles for all of
+    them at once.
 
-    Raises TypeError for anything but a tensor, IndexError for a dimension that it does not have, ValueError for a `min` above `max`."""
+    Raises TypeError for anything but a tensor, IndexError for a dimension that it does not have, ValueError
+    for a `min` above `max`."""
     least, most = min, max
     if least is not None and most is not None and least > most:
         raise ValueError(f"min={least} is greater than max={most}")
@@ -39,7 +42,8 @@ def mark_dynamic(
 
 
 def mark_static(tensor: torch.Tensor, dim: int | Sequence[int] | None = None) -> None:
-    """Sizes of `tensor` along `dim` (None: every dimension) have an entry each, however they change.
+    """Marks sizes of `tensor` along `dim` (None: every dimension) as static: each size gets an entry of its
+    own, however often it changes.
 
     Raises TypeError for anything but a tensor, IndexError for a dimension that it does not have."""
     marks = _marks(tensor)

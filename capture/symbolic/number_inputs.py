@@ -1,9 +1,9 @@
-"""Numbers that vary, in the graph: placeholders behind those of the tensors, and nodes for what is computed from them.
+"""Dynamic numbers in the graph: placeholders after those of the tensors, and nodes for what is computed from
+them.
 
-In: `SymbolicNumber` values (values/numbers/symbolic.py), directly or as the torch.SymInt or SymFloat that an op was called with.  Out: a node for each, whose
-`meta["val"]` is the number of the captured call.  Such nodes stand before everything else, so that nothing is done yet where a number
-makes Python raise.
-"""
+In: `SymbolicNumber` values (values/numbers/symbolic.py), directly or as the torch.SymInt or SymFloat
+    arguments of an op. Out: a node for each, whose `meta["val"]` is the number of the captured call. Such
+    nodes come before all others, so that nothing has been done yet where a number makes Python raise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from frameloom.ir.symbolic.symint import Node, size_of
 
 aten = torch.ops.aten
 SEQUENCES = (list, tuple, torch.Size)
-# C++ code of theirs takes the bits of a torch.SymInt for an int, or 32 bits of its number.
+# Their C++ code takes the bits of a torch.SymInt as an int, or 32 bits of its number.
 TAKE_BITS = frozenset(
     {
         torch.rms_norm,
@@ -39,9 +39,9 @@ TAKE_BITS = frozenset(
 INDEXING = frozenset(
     {operator.getitem, operator.setitem, torch.Tensor.__getitem__, torch.Tensor.__setitem__}
 )
-# The bits of such a one: where its object is, behind 101.
+# The bits of a torch.SymInt: the address of its object after the bits 101.
 BITS = range(-0b011 << 61, -0b010 << 61)
-# Ops whose results have the same form whatever the number, beside those that work on each element by itself.
+# Ops whose results have the same dtype and layout for every number, besides elementwise ops.
 FORM_IS_FIXED = frozenset({
     aten.fill.Scalar, aten.fill_.Scalar, aten.full.default, aten.full_like.default, aten.new_full.default, aten.scalar_tensor.default,
     aten.masked_fill.Scalar, aten.masked_fill_.Scalar, aten.addmm.default, aten.baddbmm.default, aten.addmv.default,
@@ -49,13 +49,14 @@ FORM_IS_FIXED = frozenset({
 
 
 def takes_numbers(func: Any) -> bool:
-    """Whether an op may be given a number that is known only at run time."""
+    """Whether the op accepts a number that is known only at run time."""
     name = func._schema.name
     return is_pointwise(func) or name.startswith("aten::_foreach_") or func in FORM_IS_FIXED
 
 
 def takes_bits(fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether there are symbols that C++ code would take for other numbers; lists in an index become tensors there."""
+    """Whether C++ code would misread symbols in the arguments as other numbers; in an index, it makes tensors
+    of lists."""
     if fn in INDEXING:
         return any(has_lists([a]) and has_symbols([a]) for a in args[1:])
     return fn in TAKE_BITS and (has_symbols(args) or has_symbols(kwargs.values()))
@@ -77,7 +78,7 @@ def has_symbols(args: Any, but: type | tuple[()] = ()) -> bool:
 
 
 def with_sizes(value: Any) -> Any:
-    """Symbols of sizes as sizes, what compares them as a bool."""
+    """Converts symbols of sizes to sizes, and symbolic comparisons of them to bools."""
     if isinstance(value, SYMBOLS) and (isinstance(value, Size) or isinstance(value.node, Node)):
         if isinstance(value, torch.SymInt):
             return size_of(value)
@@ -90,7 +91,8 @@ def with_sizes(value: Any) -> Any:
 
 
 def _check_known_before(operands: Sequence[Any]) -> None:
-    """Numbers are computed before the ops of the graph run, of which some decide sizes."""
+    """Refuses unbacked sizes in numbers: numbers are computed before the ops of the graph run, and some of
+    these ops decide sizes."""
     sizes = [n.size for n in operands if isinstance(n, SymbolicSize)]
     for symbol in (s for size in sizes for s in unbacked_in(size)):
         if symbol.source.site is not None:
@@ -99,7 +101,7 @@ def _check_known_before(operands: Sequence[Any]) -> None:
 
 
 def without_numbers(value: Any) -> Any:
-    """Ints that vary as sizes, every other number settled: guarded by its value."""
+    """Converts dynamic ints to sizes, and specializes every other number: it gets a guard on its value."""
     if isinstance(value, Size):
         return value
     if isinstance(value, SYMBOLS):
@@ -112,7 +114,7 @@ def without_numbers(value: Any) -> Any:
 
 
 def without_symbols(value: Any) -> Any:
-    """Every number and size settled."""
+    """Specializes every number and size."""
     if isinstance(value, SYMBOLS):
         return int(value) if isinstance(value, Size) else value.node.number.real
     if isinstance(value, slice):
@@ -123,22 +125,22 @@ def without_symbols(value: Any) -> Any:
 
 
 class NumberInputs:
-    """Of one recording."""
+    """The dynamic numbers of one recording."""
 
     def __init__(self, graph: torch.fx.Graph) -> None:
         self._graph = graph
-        # Placeholders go before the first, what is computed from them before the second.
+        # Placeholders go before the first marker, nodes computed from them before the second.
         self._markers = [graph.create_node("call_function", operator.pos, (k,)) for k in range(2)]
         self._nodes: dict[int, tuple[Any, torch.fx.Node]] = {}
         self._numbers: dict[torch.fx.Node, SymbolicNumber] = {}
         self._sizes: dict[Size, torch.fx.Node] = {}
         # Origin, number, placeholder.
         self.inputs: list[tuple[Any, int | float, torch.fx.Node]] = []
-        # Computed whether anything needs them or not: Python may raise there.
+        # Computed even if nothing needs them, because Python may raise there.
         self.checked: list[SymbolicNumber] = []
 
     def node(self, number: Any) -> Any:
-        """The node of a number; the number itself where it is known."""
+        """Returns the node of a number; the number itself if it is known."""
         if isinstance(number, SymbolicSize):
             return self.size(number.size)
         if not isinstance(number, SymbolicNumber):
@@ -154,7 +156,7 @@ class NumberInputs:
         return found[1]
 
     def size(self, size: Int) -> Any:
-        """The node of a size, whose `meta["val"]` is the size."""
+        """Returns the node of a size, whose `meta["val"]` is the size."""
         if not isinstance(size, Size):
             return size
         found = self._sizes.get(size)
@@ -176,14 +178,15 @@ class NumberInputs:
         return found
 
     def _first(self) -> torch.fx.Node:
-        """The node that sizes are put before.  The marker goes with the nodes that nobody reads."""
+        """Returns the node before which sizes are inserted. The marker is erased together with the unread
+        nodes."""
         marker: torch.fx.Node = self._markers[1]
         if not marker._erased:
             return marker
         return next(n for n in self._graph.nodes if n.op != "placeholder")
 
     def is_made(self, size: Size, node: torch.fx.Node) -> None:
-        """That node stands for it."""
+        """Registers `node` as the node of `size`."""
         self._sizes[size] = node
 
     def _made(self, number: SymbolicNumber) -> torch.fx.Node:
@@ -203,7 +206,7 @@ class NumberInputs:
         return made
 
     def release(self) -> None:
-        """The capture is over."""
+        """Drops all references at the end of the capture."""
         for number, _ in self._nodes.values():
             number.operands.clear()
             number.take = None
@@ -214,9 +217,9 @@ class NumberInputs:
         self.checked.clear()
 
     def number_of(self, node: torch.fx.Node) -> SymbolicNumber | None:
-        """The number that a node stands for."""
+        """Returns the number of a node."""
         return self._numbers.get(node)
 
     def check(self) -> set[torch.fx.Node]:
-        """The nodes that must stay, though nothing uses them."""
+        """Returns the nodes that must stay even if they are unused."""
         return {n for number in self.checked if isinstance(n := self.node(number), torch.fx.Node)}

@@ -1,8 +1,8 @@
-"""Numbers that the dtype does not hold which an op computes with: PyTorch raises there, or wraps them around, by op.
+"""Numbers outside of the range of the dtype in which an op computes: there, PyTorch raises or wraps around,
+depending on the op.
 
-Of ints that vary it is guarded that the dtype holds them, and of floats where they become ints; other floats are checked where a plan reads
-them (runtime/plan/numbers.cpp).
-"""
+Dynamic ints get guards that the dtype holds them, and so do floats that are converted to ints; a plan checks
+other floats when it reads them (runtime/plan/numbers.cpp)."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from frameloom.capture.recording.recorder import Recorder
 
 aten = torch.ops.aten
-SMALL = 128  # every dtype holds what is below, but for negative numbers those without a sign
-# Whatever a number is wrapped around to, so is the result.
+SMALL = 128  # every dtype holds smaller numbers, except that unsigned ones hold no negative numbers
+# If a number wraps around, so does their result.
 MODULAR = (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor)
 WIDE = (torch.float64, torch.float32, torch.bfloat16, torch.complex64, torch.complex128)
-# Their results have the dtype that is given, whatever the number.
+# Their results have the given dtype, whatever the number.
 HOLDING = (
     aten.full.default, aten.full_like.default, aten.new_full.default, aten.scalar_tensor.default, aten.fill.Scalar, aten.fill_.Scalar,
     aten.masked_fill.Scalar, aten.masked_fill_.Scalar, aten.addcmul.default, aten.addcmul_.default, aten.threshold.default, aten.threshold_.default,
 )  # fmt: skip
-# Of tensors that they are given, they take form and dtype alone.
+# Of tensor arguments, they use only dtype and layout.
 MADE_OF_NUMBERS = (aten.full.default, aten.full_like.default, aten.new_full.default)
-# Where a tensor is whose number they take.
+# Position of the tensor argument whose number they use.
 FILLED = {
     aten.masked_fill.Tensor: 2, aten.masked_fill_.Tensor: 2, aten.index_fill.int_Tensor: 3, aten.index_fill_.int_Tensor: 3,
 }  # fmt: skip
 
 
 def guard_ranges(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Numbers that vary are such as the dtype holds, or become known."""
+    """Guards that the dtype holds dynamic numbers, or specializes them."""
     for position, name in facts_of(func).scalars:
         number = args[position] if position < len(args) else kwargs.get(name)
         if not isinstance(number, SYMBOLS) or (func in MODULAR and position == 1):
@@ -71,7 +71,7 @@ def _is_within(number: Any, dtype: torch.dtype) -> bool:
 
 
 def check_numbers(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-    """Break where PyTorch has to say what becomes of one."""
+    """Breaks where PyTorch itself has to decide how it treats an argument that its dtype does not hold."""
     for position, name in facts_of(func).scalars:
         number = _known(args[position] if position < len(args) else kwargs.get(name))
         if type(number) not in (int, float) or 0 <= number < SMALL:
@@ -89,7 +89,7 @@ def check_numbers(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], resu
 
 
 def check_filled(func: Any, args: tuple[Any, ...], recorder: Recorder) -> None:
-    """Break where it is up to what a tensor holds whether the dtype that is filled holds it, too."""
+    """Breaks where data decides whether the filled dtype holds the number of a tensor."""
     place = FILLED.get(func)
     if place is None or args[place].dtype is torch.bool or args[0].dtype is torch.bool:
         return
@@ -119,7 +119,7 @@ def _known(number: Any) -> Any:
 def _computed_in(
     number: int | float, given: Iterable[Any], made: Iterable[Any]
 ) -> set[torch.dtype]:
-    """The dtypes that the number may become one of; masks aside."""
+    """Returns the dtypes to which the number may be converted, without those of masks."""
     own = {f.dtype for f in given} - {torch.bool}
     inexact = set(filter(_is_inexact, own))
     if isinstance(number, int) and not inexact and own:
@@ -142,7 +142,7 @@ def _range(dtype: torch.dtype) -> tuple[int | float, int | float]:
 
 
 def _raises(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Asked of PyTorch, with one element."""
+    """Whether PyTorch raises, tried with one element."""
     if torch.Tag.nondeterministic_seeded in func.tags:
         return True
     try:

@@ -1,8 +1,8 @@
-"""Recorded functions that are given a number which a tensor of the graph holds (`x.add_(update, alpha=-norm.item())`).
+"""Recorded functions with a number argument that is an element of a tensor of the graph (`x.add_(update,
+alpha=-norm.item())`).
 
-The tensor takes the number's place, where PyTorch computes the same with both: products and sums of floats of 32 and 64 bits.
-Everywhere else the number has to be known.
-"""
+The tensor replaces the number where PyTorch computes the same with both: products and sums of floats of 32
+and 64 bits. Everywhere else the number has to be known."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ IN_PLACE = frozenset(
 
 
 def has_number(t: Tracer, values: Iterable[Value]) -> bool:
-    """Whether one of the arguments is such a number, or a list with one."""
+    """Whether an argument is such a number, or a list with one."""
     for value in map(t.look, values):
         if isinstance(value, NumberValue):
             return True
@@ -80,7 +80,7 @@ def with_number(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value])
 
 
 def _of_lists(t: Tracer, given: list[Value]) -> Value:
-    """A list of tensors, each with the number at its place."""
+    """Records a product of a list of tensors with a list of numbers."""
     lists = [list(map(t.look, v.items)) if isinstance(v, ListValue) else [] for v in given]
     tensors, numbers = lists
     kinds = all(isinstance(v, TensorValue) for v in tensors) and all(
@@ -107,7 +107,7 @@ def _alike(tensors: list[TensorValue]) -> bool:
 
 
 def _tensor(t: Tracer, value: Value, beside: Iterable[Value]) -> Value:
-    """The number as a tensor that does not change what the result is."""
+    """Returns the number as a tensor that does not change the result."""
     if not isinstance(value, NumberValue):
         return value
     other = next(v for v in beside if isinstance(v, TensorValue)).fake

@@ -1,7 +1,7 @@
-"""Matrix products of tensors of which sizes vary, for older PyTorch, whose C++ code asks them for plain sizes: said again in steps that do not.
+"""Decomposes matrix products of tensors with symbolic sizes, for older PyTorch, whose C++ code asks for plain
+sizes.
 
-What it does not know, it returns NotImplemented for.
-"""
+A decomposition returns NotImplemented for cases that it does not cover."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ ASKS_FOR_SIZES = torch.torch_version.TorchVersion(torch.__version__) < (2, 13)  
 
 
 def products_over(shape_env: ShapeEnv, casts: Casts) -> AbstractContextManager[Any]:
-    """In it, products are said again, also those in functions of PyTorch that are written in Python."""
+    """Returns a context in which products are decomposed, also those in PyTorch's functions that are written
+    in Python."""
     return _SaidAgain(casts) if ASKS_FOR_SIZES and shape_env.symbols else nullcontext()
 
 
@@ -36,7 +37,7 @@ class _SaidAgain(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func is F.multi_head_attention_forward:  # in which this mode is off
+        if func is F.multi_head_attention_forward:  # this mode is off inside
             return func(*_without_gaps(args[:3]), *args[3:], **kwargs)
         again = _AGAIN.get(func)
         if again is not None and not kwargs and any(isinstance(a, SizedFake) for a in args):
@@ -46,7 +47,8 @@ class _SaidAgain(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _outside_of_autocast(self, again: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """Autocast casts what the product gets, and sees nothing of its steps, which it may treat otherwise."""
+        """Casts the operands as autocast does for the product, and runs the steps without autocast, which may
+        treat them differently."""
         if any(torch.is_autocast_enabled(kind) for kind in DEVICES):
             args = tuple(self._casts.of_operand(a) for a in args)
         with without_autocast():
@@ -54,7 +56,7 @@ class _SaidAgain(TorchFunctionMode):
 
 
 def _without_gaps(tensors: tuple[Any, ...]) -> list[Any]:
-    """As linear layers ask nothing of; what is the same stays the same."""
+    """Returns contiguous tensors, for which linear layers ask no sizes; equal arguments stay equal."""
     made = {id(t): t.contiguous() if isinstance(t, SizedFake) else t for t in tensors}
     return [made[id(t)] for t in tensors]
 
@@ -74,7 +76,7 @@ def matmul(a: Any, b: Any) -> Any:
     if _folds(a, b):
         return _folded(a, b)
     if a.dim() == 3 and b.dim() == 3 and not same(a.shape[0], b.shape[0]):
-        # As where one is a matrix: nothing large is made for its gradient.
+        # As if one were a matrix, so that its gradient needs no large tensor.
         if a.requires_grad and same(a.shape[0], 1):
             return matmul(a.squeeze(0), b)
         if b.requires_grad and same(b.shape[0], 1):
@@ -94,7 +96,7 @@ def matmul(a: Any, b: Any) -> Any:
 
 
 def _folds(a: Any, b: Any) -> bool:
-    """Whether the batches of the larger one become rows of a matrix."""
+    """Whether the batches of the larger operand become rows of a matrix."""
     large, small = (a, b) if a.dim() >= b.dim() else (b.mT, a)
     if large.dim() < 3 or small.dim() > 2:
         return False
@@ -119,7 +121,8 @@ def _folded(a: Any, b: Any) -> Any:
 
 
 def linear(x: Any, weight: Any, bias: Any = None) -> Any:
-    """Source: `linear` of ATen's Linear.cpp.  Where it adds the bias while it multiplies, it asks nothing."""
+    """Source: `linear` of ATen's Linear.cpp. Where it adds the bias within the product, it asks for no
+    sizes."""
     if (
         x.dim() < 2
         or weight.dim() != 2

@@ -1,9 +1,9 @@
-"""Sizes that vary, in a backward graph: ints that a call's forward pass hands on, beside what it saves.
+"""Symbolic sizes in a backward graph: ints that the forward pass passes on, besides the saved tensors.
 
-The tensors that a backward pass gets do not show every size that it needs, and which of them it gets differs.  So each symbol that the graph depends on
-is an input of it: the forward pass reads them from its own inputs, or returns those that data decides (`Carried`), and what else is computed from
-them is computed by nodes of the graph (`SizeNodes`).
-"""
+The tensors of a backward pass do not show every size that it needs, and which tensors it gets differs. So
+each symbol on which the graph depends is an input of it. The forward pass reads the symbols from its own
+inputs, or returns the unbacked ones (`Carried`). Nodes of the graph compute other sizes from them
+(`SizeNodes`)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Node = torch.fx.Node
 
 @dataclass(frozen=True, eq=False)
 class Carried:
-    """The size ("dim") or stride of a dimension of an input of the forward graph, or that input itself ("int"); or what the graph returns at
-    that place ("unbacked")."""
+    """A symbol's value in the forward pass: the size ("dim") or stride of a dimension of an input of the
+    forward graph, or that input itself ("int"); or a result of the forward graph ("unbacked")."""
 
     symbol: Symbol
     kind: str
@@ -43,7 +43,7 @@ class Carried:
 
 
 def symbols_in(value: Any) -> Iterator[Symbol]:
-    """Those that a structure of tensors and numbers depends on."""
+    """Yields the symbols on which a structure of tensors and numbers depends."""
     if isinstance(value, Size):
         yield from atoms_of(resolved(value))  # type: ignore[misc]
     elif isinstance(value, Sized):
@@ -56,8 +56,8 @@ def symbols_in(value: Any) -> Iterator[Symbol]:
 def needed_for_sizes(
     nodes: Iterable[Node], unread: Mapping[Any, Node], checked: Sequence[Size]
 ) -> Iterator[Node]:
-    """Placeholders among `unread` (by origin) that no op reads, but whose sizes those of other tensors turned out to equal, or are `checked`
-    behind an op."""
+    """Yields placeholders among `unread` (by origin) that no op reads, but whose sizes are needed: sizes of
+    other tensors turned out to equal them, or they are in the conditions `checked` after an op."""
     sized = {
         origin: p
         for origin, p in unread.items()
@@ -68,7 +68,7 @@ def needed_for_sizes(
     skipped = set(sized.values())
     new = [n for n in nodes if n not in skipped]
     values = [n.meta.get("val") for n in new]
-    # Conditions are checked as they are: resolved, those that two sizes are equal say nothing.
+    # Conditions are used unresolved: a resolved equality of two sizes would be trivial.
     symbols: set[Any] = {s for n in checked for s in atoms_of(n)}
     while values:  # those that are kept have sizes themselves
         symbols.update(symbols_in(values))
@@ -79,7 +79,7 @@ def needed_for_sizes(
 
 
 def at_sizes(value: Any, sizes: Mapping[Symbol, int]) -> Any:
-    """A structure with every size in it known."""
+    """Returns the structure with numbers in place of all sizes."""
     if isinstance(value, Size):
         return evaluated(resolved(value), sizes.__getitem__)
     if isinstance(value, list | tuple):
@@ -90,7 +90,7 @@ def at_sizes(value: Any, sizes: Mapping[Symbol, int]) -> Any:
 
 
 class SizeNodes:
-    """Nodes of sizes in a graph, made when they are asked for; `symbols` has the placeholders."""
+    """Makes nodes of sizes in a graph on demand; `symbols` has the placeholders."""
 
     def __init__(self, graph: torch.fx.Graph, symbols: Mapping[Symbol, Node]) -> None:
         self._graph = graph
@@ -98,7 +98,7 @@ class SizeNodes:
         self._made: dict[Size, Node] = {}
 
     def node(self, size: Int) -> Any:
-        """What stands for the size in a node's arguments."""
+        """Returns the node or number of the size, as an argument of a node."""
         size = resolved(size)
         if not isinstance(size, Size):
             return size
@@ -115,11 +115,11 @@ class SizeNodes:
 
 
 def given_sizes(graph: torch.fx.Graph) -> SizeNodes:
-    """Of a graph that has its placeholders already."""
+    """Returns the size nodes of a graph that already has its placeholders."""
     sizes = ((n, n.meta.get("val")) for n in graph.find_nodes(op="placeholder"))
     return SizeNodes(graph, {lone_symbol(v): n for n, v in sizes if isinstance(v, Size)})  # type: ignore[misc]
 
 
 def is_size(node: Node) -> bool:
-    """Whether a node of a graph stands for one."""
+    """Whether the node is a size."""
     return isinstance(node.meta.get("val"), Size)

@@ -1,9 +1,11 @@
-"""`n > 1 and mask is None and causal`: what the rest of a condition decides, whatever the comparison of a size in front of it says.
+"""`n > 1 and mask is None and causal`: finds conditions whose later operands decide, whatever the comparison
+of a size before them gives.
 
-In: the frame, and the jump that asks for the truth of a comparison.  Out: what it may be taken for, so that it needs no guard: False where a later operand
-of the same `and` is False, True where one of an `or` is True; or where the whole ends, if its value is that of the comparison: all others of an `and` are True.
-The operands between are loads of variables and constants, `is`, `not` and comparisons of sizes, which have no effect.
-"""
+In: the frame, and the jump that asks for the truth of a comparison. Out: the truth that may be assumed
+    without a guard: False where a later operand of the same `and` is False, True where one of an `or` is
+    True. Or the end of the whole condition, if its value is that of the comparison: all other operands of an
+    `and` are True. The operands in between are loads of variables and constants, `is`, `not` and comparisons
+    of sizes, which have no effect."""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ LONGEST = 24  # instructions
 
 
 def decided_later(frame: Frame, asked: Instr | None) -> bool | Instr | None:
-    """What the comparison whose truth is asked for at that instruction may be taken for; the instruction that goes on with the comparison as it is; None
-    where neither is so."""
+    """Returns the truth that may be assumed for the comparison at instruction `asked`; or the instruction
+    that continues with the comparison's own value; None where neither is possible."""
     first = _jump(asked)
     if first is None:
         return None
@@ -58,13 +60,13 @@ def decided_later(frame: Frame, asked: Instr | None) -> bool | Instr | None:
 
 
 class Jump(NamedTuple):
-    """Where an instruction goes, by the truth of what is on the stack."""
+    """Where an instruction jumps, depending on the truth of the value on the stack."""
 
     when: bool
     target: Instr | None
     next: Instr | None
-    keeps: bool = False  # what is on the stack, where it jumps
-    of_none: bool = False  # asks whether it is None
+    keeps: bool = False  # whether the value stays on the stack if it jumps
+    of_none: bool = False  # whether it tests for None
 
     def decided(self, value: Value) -> bool | None:
         return _is_none(value) if self.of_none else _truth(value)
@@ -89,7 +91,7 @@ def _jump(at: Instr | None) -> Jump | None:
 
 
 def _step(frame: Frame, at: Instr, stack: list[Value]) -> bool:
-    """Whether the instruction has no effect; then it is done on the stack."""
+    """Executes the instruction on the stack; returns False if it may have an effect."""
     if at.op == "LOAD_CONST":
         stack.append(frame.t.from_python(at.arg))
     elif at.op == "LOAD_FAST" and at.arg in frame.slots:
@@ -116,7 +118,7 @@ def _step(frame: Frame, at: Instr, stack: list[Value]) -> bool:
 
 
 def _truth(value: Value) -> bool | None:
-    """Of what is True or False itself."""
+    """Returns the value if it is True or False itself."""
     return value.real if type(value) is ConstValue and value.type() is bool else None
 
 

@@ -1,4 +1,4 @@
-"""What a capture has assumed of sizes that vary, as guards: programs for capture/native/guard_sizes.c."""
+"""Guards for a capture's assumptions about symbolic sizes: programs for capture/native/guard_sizes.c."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def guard_sizes(t: Tracer) -> None:
 
 
 def _guard_computed(t: Tracer, size: Size, sign: str) -> None:
-    """... of a number that Python computes from floats, or from ints of more than 64 bits: by Python's own functions."""
+    """Guards a number that Python computes from floats, or from ints of more than 64 bits: by Python's own
+    functions."""
     program: list[Any] = []
     if postfix(t, size, program) is None:
         raise Skip(f"{size!r} is too long for a guard")
@@ -77,7 +78,7 @@ MIRRORED = {"==": "==", "!=": "!=", ">=": "<="}
 
 
 def condition(size: Size, sign: str) -> str:
-    """`size` compared with 0, as one would write it: what is subtracted is on the other side."""
+    """Returns the comparison of `size` with 0 in a readable form: negative terms are on the other side."""
     terms = dict(size.terms)
     constant = terms.pop((), 0)
     sides = [
@@ -93,7 +94,7 @@ def condition(size: Size, sign: str) -> str:
 
 
 def text(size: Int) -> str:
-    """As the user would write it."""
+    """Returns the size as the user would write it."""
     shown = repr(size)
     if not isinstance(size, Size):
         return shown

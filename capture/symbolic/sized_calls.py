@@ -1,7 +1,7 @@
-"""Functions of PyTorch that ask their tensors for plain sizes, recorded by what they come to where sizes vary.
+"""Recording rules for PyTorch functions that ask their tensors for plain sizes, for symbolic sizes.
 
-A recorder is given in front of the function's own arguments; without sizes that vary the function is recorded as any other.
-"""
+A rule gets the recorder and then the function's own arguments; without symbolic sizes, it records the
+function like any other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ aten = torch.ops.aten
 
 
 def has_sizes(value: Any) -> bool:
-    """Whether a size in the arguments varies."""
+    """Whether the arguments contain a symbolic size."""
     if isinstance(value, list | tuple):
         return any(map(has_sizes, value))
     if isinstance(value, Sized):
@@ -73,7 +73,7 @@ def _interpolate(
 
 
 def _scaled(n: Int, factor: float) -> Int:
-    """The floor of the product."""
+    """Returns the floor of the product."""
     if factor == int(factor):
         return n * int(factor)
     if factor and 1 / factor == int(1 / factor) and math.log2(int(1 / factor)).is_integer():
@@ -136,11 +136,12 @@ def _diagonal(function: Any) -> Callable[..., Any]:
 
 
 def diagonal_of_rest(x: Any, offset: Any, dim1: int, dim2: int) -> Any:
-    """The diagonal of what is left of the tensor without the rows or columns before it."""
+    """Returns the diagonal of the tensor without the rows or columns before it."""
     before = (slice(None),) * ((dim1 if offset < 0 else dim2) % x.dim())
     rest = x[(*before, slice(abs(offset), None))]
     if rest.shape[dim1] == 0 or rest.shape[dim2] == 0:
-        return x.diagonal(int(offset), dim1, dim2)  # which starts where the tensor does
+        # the result has the storage offset of the tensor
+        return x.diagonal(int(offset), dim1, dim2)
     return rest.diagonal(0, dim1, dim2)
 
 
@@ -166,11 +167,13 @@ def windows(x: Any, dim: int, size: Any, step: Any) -> Any:
 
 
 def _recurrent(fn: Callable[..., Any], op: Any) -> Callable[..., Any]:
-    """A library call of its own: composed of steps, it would be another program for each length."""
+    """Records a layer as one library call: decomposed into steps, it would be another program for each
+    length."""
 
     def record(recorder: Any, *given: Any, **named: Any) -> Any:
         if "batch_sizes" in named or (len(given) > 3 and isinstance(given[3], list | tuple)):
-            # It looks at memory, which a tensor of the recording has none of, and where sizes vary does not ask if there is some.
+            # It accesses memory, which recorded tensors do not have; with symbolic sizes, it does not check
+            # that.
             raise Break("data_dependent", f"{fn.__name__} of a packed sequence")
         if named or len(given) < 3:
             return recorder.run(fn, given, named)

@@ -1,7 +1,7 @@
-"""A captured graph whose sizes vary, as it would be for calls that all have the same.
+"""A captured graph with symbolic sizes, specialized for calls that all have the same sizes.
 
-Sizes in its nodes' arguments and in the shapes of its tensors become ints; numbers that a call is given stay as they are.
-"""
+Sizes in its nodes' arguments and in the shapes of its tensors become ints; number arguments of a call stay as
+they are."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Node = torch.fx.Node
 
 
 def sizes_of(captured: CapturedGraph) -> tuple[Symbol, ...]:
-    """Those of the tensors that it is given; none where it cannot be had for fixed ones."""
+    """Returns the symbols of sizes of its tensor inputs; none where it cannot be specialized."""
     if captured.shape_env is None or captured.shape_env.has_unbacked or calls_in(captured.graph):
         return ()
     found: dict[Symbol, None] = {}
@@ -39,14 +39,14 @@ def sizes_of(captured: CapturedGraph) -> tuple[Symbol, ...]:
 
 
 def at_sizes(captured: CapturedGraph, known: Mapping[Symbol, int]) -> CapturedGraph:
-    """`captured` for calls in which these are so."""
+    """Returns `captured`, specialized for calls in which the symbols have these values."""
     return replace(
         captured, graph=_Copy(captured.graph, captured.shape_env, known).graph, shape_env=None
     )
 
 
 def graph_at_sizes(graph: torch.fx.Graph, known: Mapping[Symbol, int]) -> torch.fx.Graph:
-    """A graph of which every size is known then; KeyError if one is not."""
+    """Returns the graph specialized for these sizes; raises KeyError if a size is not known then."""
     sizes = [*symbols_in([node.meta.get("val") for node in graph.nodes])]
     made = _Copy(graph, sizes[0].shape_env if sizes else None, known).graph
     for symbol in symbols_in([node.meta.get("val") for node in made.nodes]):
@@ -55,9 +55,9 @@ def graph_at_sizes(graph: torch.fx.Graph, known: Mapping[Symbol, int]) -> torch.
 
 
 def sizes_in(graph: torch.fx.Graph, given: Sequence[Any]) -> dict[Symbol, int]:
-    """What those of the placeholders are where these values are `given`."""
+    """Returns the values of the placeholders' symbols for the values `given`."""
     pairs: list[tuple[Int, int]] = []
-    behind: list[tuple[Int, int]] = []  # gradients may lie otherwise
+    behind: list[tuple[Int, int]] = []  # strides come last, because gradients may have others
     for node, value in zip(graph.find_nodes(op="placeholder"), given, strict=True):
         like = node.meta.get("val")
         if isinstance(like, Size):
@@ -94,7 +94,7 @@ class _Copy:
             self._nodes[node] = copy
 
     def _number(self, node: Node, args: tuple[Any, ...]) -> int | float | None:
-        """What a node of numbers comes to, where that is known."""
+        """Returns the value of a node of numbers, if it is known."""
         value = node.meta.get("val")
         if node.op != "call_function" or isinstance(value, torch.Tensor):
             return None
@@ -110,7 +110,7 @@ class _Copy:
         return number
 
     def _value(self, value: Any) -> Any:
-        """A structure of nodes, tensors and numbers."""
+        """Converts a structure of nodes, tensors and numbers."""
         if isinstance(value, Node):
             return self._nodes[value]
         if isinstance(value, Size):

@@ -1,7 +1,7 @@
-"""Functions of PyTorch whose C++ code asks for plain sizes, said again for tensors of which sizes vary.
+"""Decompositions of PyTorch functions whose C++ code asks for plain sizes, for tensors with symbolic sizes.
 
-Each does what the function does, step by step; where it would not, it returns NotImplemented, and the function is called as it is.
-"""
+Each does what the function does, step by step. For cases that it does not cover it returns NotImplemented,
+and the function itself is called."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ def _check_cell(x: Any, hidden: Any, w_ih: Any, w_hh: Any, gates: int) -> None:
 
 
 class _Moment(torch.autograd.Function):
-    """A variance, or its root: saves what eager saves, and has eager's derivative.  Source: `var_backward` and `std_backward` of
-    torch/csrc/autograd/FunctionsManual.cpp.  What is computed op by op has its own, for gradients of gradients."""
+    """A variance, or its root, that saves what eager saves and has eager's derivative. Source: `var_backward`
+    and `std_backward` of torch/csrc/autograd/FunctionsManual.cpp. Where it runs op by op, it has its own
+    derivative, for gradients of gradients."""
 
     @staticmethod
     def forward(
@@ -89,7 +90,7 @@ def _moment(root: bool, x: Any, *args: Any, **kwargs: Any) -> Any:
     wide = x.double() if x.device.type == "cpu" else x  # as eager's kernel computes it
     deviation = wide - wide.mean(dims, keepdim=True)
     found = (deviation * deviation).sum(dims, keepdim=keepdim) / freedom
-    if root:  # where it is 0, eager gives no gradient
+    if root:  # eager gives no gradient where it is 0
         positive = torch.where(found == 0, 1.0, found)
         found = torch.where(found == 0, found.detach(), positive.sqrt())
     return _Moment.apply(x, (found.to(x.dtype),), dims, keepdim, freedom, root)  # type: ignore[no-untyped-call]

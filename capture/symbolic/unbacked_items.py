@@ -1,8 +1,8 @@
-"""Ints that tensors hold, as sizes: `x[:n.item()]`, `x.split(counts.tolist())`, `torch.zeros(int(n))`.
+"""Ints in tensors that are used as sizes: `x[:n.item()]`, `x.split(counts.tolist())`, `torch.zeros(int(n))`.
 
-In: a tensor of ints.  Out: a late symbol for each (ir/symbolic/expr.py), read behind what computes the tensor.  Where the number itself is asked for, capture
-starts again with a break where it was taken out of its tensor.
-"""
+In: a tensor of ints. Out: an unbacked symbol for each (ir/symbolic/expr.py), read after the op that computes
+    the tensor. Where the number itself is needed, capture starts again with a graph break where it was taken
+    out of the tensor."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from frameloom.capture.resume.reconstruct import Rebuilder
     from frameloom.capture.values.tensor import TensorValue
 
-MOST = 256  # of one tensor
+MOST = 256  # most ints of one tensor
 
 
 class Items(Value):
-    """The list that a vector of ints is."""
+    """The list of a vector of ints."""
 
     def __init__(self, vector: TensorValue) -> None:
         self.vector = vector
@@ -52,7 +52,7 @@ class Items(Value):
 
 @dataclass(eq=False)
 class Item:
-    """Where a call has a late symbol: `node` takes it out of a list."""
+    """Source of an unbacked symbol: `node` takes it out of a list."""
 
     items: Items
     index: int
@@ -77,10 +77,10 @@ class Item:
 
 
 def sizes_in(t: Tracer, tensor: TensorValue, site: tuple[CodeType, int]) -> list[ConstValue]:
-    """The elements of a tensor of ints in the CPU's memory, of which there are few."""
+    """Returns the elements of a small tensor of ints in the CPU's memory, as unbacked sizes."""
     n_ops, recorder = t.recorder.n_ops, t.recorder
     vector: Any = t.torch_call(_vector, [tensor], {})
-    recorder.n_ops = n_ops  # for it alone, no graph is worth running
+    recorder.n_ops = n_ops  # a graph is not worth running for this op alone
     t.on_undo(functools.partial(recorder.restore, recorder.snapshot()))
     items = Items(vector)
     whole = recorder.graph.create_node(
@@ -101,7 +101,7 @@ def sizes_in(t: Tracer, tensor: TensorValue, site: tuple[CodeType, int]) -> list
 
 
 def positions(t: Tracer, key: Value) -> Value:
-    """Of what is indexed: tensors of one int in the place of that."""
+    """Replaces tensors of one int in an index by sizes."""
     if isinstance(key, TupleValue) and key.type() is tuple:
         found = [positions(t, t.look(item)) for item in key.items]
         return TupleValue(found) if any(map(operator.is_not, found, key.items)) else key
@@ -113,7 +113,8 @@ def positions(t: Tracer, key: Value) -> Value:
         return key
     if known_value(fake, t.recorder) is not None:
         return key
-    # Read again, a tensor that was not written to is the same position: writes at it and reads there are known to meet.
+    # An unwritten tensor that is read again gives the same position, so that writes and reads there are known
+    # to be at one place.
     place = current(fake, t.recorder)
     known = t.positions.get(place)
     if known is None or known[1].is_erased:
@@ -127,7 +128,7 @@ def _vector(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def may_be_sizes(t: Tracer, fake: Any) -> bool:
-    """Whether the ints of a tensor may be sizes of what follows."""
+    """Whether the ints of a tensor may be used as sizes."""
     kind = fake.dtype
     return (
         t.session.dynamic_policy.follows_unbacked

@@ -1,10 +1,10 @@
-"""Sizes that the data decides: `nonzero`, masks that select, `unique`, counts of repetitions.
+"""Unbacked sizes, which data decides: of `nonzero`, masks that select, `unique`, counts of repetitions.
 
-In: such an op as the recorder meets it.  Out: its result, a tensor with a late symbol as one of its sizes (ir/symbolic/expr.py): the number is known only
-behind the op.  What has to be assumed of it (symbolic/shape_env.py) the plan checks there, before it writes to any input; where it does not hold the call
-starts anew as plain Python.  Where that is impossible the graph breaks at the op.  So it does on a GPU, but for ops of the program (symbolic/custom_op_sizes.py) whose
-sizes nothing has to be assumed of.
-"""
+In: such an op, as the recorder receives it. Out: its result, a tensor with an unbacked symbol as one of its
+    sizes (ir/symbolic/expr.py): the number is known only after the op. The plan checks assumptions about it
+    (symbolic/shape_env.py) there, before it writes to any input; if one fails, the call bails out and runs as
+    plain Python. Where that is impossible, the graph breaks at the op. On a GPU it always breaks, except for
+    ops of the program (symbolic/custom_op_sizes.py) if no assumption is made about their sizes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ COPIES = (aten.clone.default, aten.detach.default, aten.alias.default)
 
 @dataclass(eq=False)
 class Result:
-    """Where a call has a late symbol: it is the size of dimension `dim` of the tensor that `node` makes, at the instruction `site`."""
+    """Source of an unbacked symbol: the size of dimension `dim` of the tensor that `node` makes, at the
+    instruction `site`."""
 
     dim: int
     node: Any = None
@@ -63,7 +64,7 @@ class Result:
         return f"{self.node}.shape[{self.dim}]"
 
     def read(self) -> tuple[Any, tuple[Any, ...]]:
-        """The call that gives it, in a graph."""
+        """Returns the call that reads it, in a graph."""
         return aten.sym_size.int, (self.node, self.dim)
 
     def computed_from(self, t: Tracer) -> tuple[Any, list[Value]]:
@@ -74,7 +75,7 @@ class Result:
 
 
 def places(recorder: Recorder, mask: Fake) -> list[Fake]:
-    """The indices of its ones, one tensor per dimension."""
+    """Returns the indices of the mask's ones, one tensor per dimension."""
     value = _value_of(current(mask, recorder))
     found = recorder.places.get(value)
     if found is None or found.node._erased:
@@ -83,7 +84,7 @@ def places(recorder: Recorder, mask: Fake) -> list[Fake]:
 
 
 def nonzero(recorder: Recorder, x: Fake) -> Fake:
-    """As many rows as of the same values before."""
+    """Records `nonzero`, with the same size as an earlier one of the same values."""
     value, source = _value_of(current(x, recorder)), None
     known = recorder.counted.get(value)
     size: Int
@@ -98,7 +99,8 @@ def nonzero(recorder: Recorder, x: Fake) -> Fake:
 
 
 def _value_of(node: Any, depth: int = 4) -> Any:
-    """Equal for nodes of the same values: `x[x > 0]` and then `y[x > 0]` have the same size."""
+    """Returns a key that is equal for nodes of the same values: `x[x > 0]` and then `y[x > 0]` have the same
+    size."""
     if not isinstance(node, torch.fx.Node):
         same = tuple(_value_of(a, depth) for a in node) if isinstance(node, list | tuple) else None
         return (type(node), repr(node)) if same is None else same
@@ -116,7 +118,7 @@ def _value_of(node: Any, depth: int = 4) -> Any:
 def new_size(recorder: Recorder, bound: Int | None, dim: int) -> tuple[Int, Result | None]:
     if isinstance(bound, int) and not bound:
         return 0, None
-    if recorder.refuses_unbacked:  # before what reads it changes the history of a tensor
+    if recorder.refuses_unbacked:  # before a reader of it changes the history of a tensor
         name = getattr(recorder.function, "__name__", str(recorder.function))
         raise Break("data_dependent", f"{name}(...)")
     source = Result(dim)
@@ -127,7 +129,7 @@ def new_size(recorder: Recorder, bound: Int | None, dim: int) -> tuple[Int, Resu
 def made(
     recorder: Recorder, func: Any, args: Any, metas: Any, kwargs: Any = None, source: Result | None = None
 ) -> Any:  # fmt: skip
-    """The op, whose results have these geometries."""
+    """Records the op with results of these layouts."""
     recorder.looks_at_data = True
     kwargs = kwargs or {}
     device = tensors_of(func, args, kwargs)[0].device
@@ -145,7 +147,7 @@ def _nonzero(recorder: Recorder, func: Any, x: Fake) -> Any:
 def _unique(
     recorder: Recorder, func: Any, x: Fake, inverse: bool, counts: bool, first: Any = ()
 ) -> Any:
-    """The different elements, where each is among them, how many of each."""
+    """Records the distinct elements, the index of each element among them, and their counts."""
     size, source = new_size(recorder, x.numel(), 0)
     metas = (
         empty((size,), x.dtype),
@@ -202,7 +204,8 @@ def _repeated(
 def _bincount(
     recorder: Recorder, func: Any, x: Fake, weights: Fake | None = None, minlength: Int = 0
 ) -> Any:
-    """Who says how many counts there are at least likely means that there are so many."""
+    """Records `bincount`. If a minimum length is given, the length is assumed to equal it, as it most
+    likely does."""
     if x.dim() != 1:
         return None
     size, source = new_size(recorder, None, 0)
@@ -228,7 +231,7 @@ OPS: dict[Any, Callable[..., Any]] = {
 def unbacked_result(
     recorder: Recorder, func: Any, fakes: Sequence[Fake], args: Any, kwargs: Any
 ) -> Any:
-    """What the op gives; None where that cannot be said."""
+    """Returns the op's result with an unbacked size; None where it is unknown."""
     op = OPS.get(func)
     return op(recorder, func, *args, **kwargs) if op is not None and is_possible(fakes) else None
 
@@ -238,7 +241,7 @@ def is_possible(fakes: Sequence[Fake]) -> bool:
 
 
 def check_device(node: torch.fx.Node, meta: Any) -> None:
-    """What a GPU computes does not depend on such sizes of what the CPU has."""
+    """Breaks where a GPU's op would depend on unbacked sizes of CPU tensors."""
     metas = meta if isinstance(meta, list | tuple) else [meta]
     sizes = [n.meta.get("val") for n in node.all_input_nodes]
     for m in metas:
@@ -248,11 +251,11 @@ def check_device(node: torch.fx.Node, meta: Any) -> None:
         raise Break("data_dependent", f"{node.target} on a GPU")
 
 
-# --- what is assumed
+# --- assumptions
 
 
 def undecided(recorder: Recorder, size: Size) -> NoReturn:
-    """Code depends on a size that is not known."""
+    """Breaks, because code depends on an unbacked size."""
     sources = [s.source for s in unbacked_in(size)]
     for source in sources:
         if source.site is not None and (source.is_item or recorder.shape_env.relaxed):
@@ -261,7 +264,7 @@ def undecided(recorder: Recorder, size: Size) -> NoReturn:
 
 
 def refuses(t: Tracer) -> bool:
-    """Whether the present instruction may make none."""
+    """Whether the current instruction may not make unbacked sizes."""
     if t.frame is None:
         return False
     site = (t.frame.code, t.frame.at.index)
@@ -269,7 +272,7 @@ def refuses(t: Tracer) -> bool:
 
 
 def found_at(t: Tracer, sources: Sequence[Result]) -> None:
-    """The present instruction has made these."""
+    """Notes that the current instruction has made these sizes."""
     assert t.frame is not None
     site = (t.frame.code, t.frame.at.index)
     t.session.dynamic_policy.has_unbacked = True
@@ -279,13 +282,14 @@ def found_at(t: Tracer, sources: Sequence[Result]) -> None:
 
 
 def assumed(recorder: Recorder) -> list[Result]:
-    """Where sizes come from that are not just any."""
+    """Returns the sources of unbacked sizes about which assumptions are made."""
     symbols = [s for n in recorder.shape_env.unbacked_conditions() for s in unbacked_in(n)]
     return [s.source for s in dict.fromkeys(symbols) if not s.source.is_erased]
 
 
 def numbers_compared(recorder: Recorder) -> set[Any]:
-    """The nodes of numbers that such sizes are compared with: the plan does that, whether anything else needs them or not."""
+    """Returns the nodes of numbers that unbacked sizes are compared with: the plan compares them even if
+    nothing else needs them."""
     shape_env = recorder.shape_env
     symbols = {
         s: None
@@ -298,21 +302,22 @@ def numbers_compared(recorder: Recorder) -> set[Any]:
 
 
 def avoid_parts(recorder: Recorder) -> None:
-    """Capture again with breaks where a part of the program is called by the graph, if any is."""
+    """Captures again, with graph breaks where the graph calls a part of the program, if it does."""
     for node, site in recorder.parts:
         if not node._erased:
             raise Avoid(site)
 
 
 def avoid_unbacked(recorder: Recorder) -> None:
-    """... where there is such a size."""
+    """Captures again, with graph breaks where unbacked sizes are made, if there are any."""
     for source in recorder.unbacked:
         if not source.is_erased:
             raise Avoid(source.site)  # type: ignore[arg-type]
 
 
 def check_returned(recorder: Recorder, nodes: Sequence[torch.fx.Node]) -> None:
-    """No step of a plan makes a tensor that never has elements: it would be there before its size is known."""
+    """Avoids unbacked sizes in results that never have elements: no step of a plan makes these, so they would
+    exist before their size is known."""
     for node in nodes if recorder.unbacked else ():
         shape = getattr(node.meta.get("val"), "shape", ())
         if any(map(unbacked_in, shape)) and any(not isinstance(n, Size) and n == 0 for n in shape):
@@ -320,7 +325,8 @@ def check_returned(recorder: Recorder, nodes: Sequence[torch.fx.Node]) -> None:
 
 
 def checks_sizes(t: Tracer, graph: CapturedGraph, ours: bool) -> bool:
-    """Whether calls of the graph may have to start anew.  `ours`: our own plan runs it, which writes nothing before it has looked."""
+    """Whether calls of the graph may bail out. `ours`: our own plan runs it, which writes nothing before its
+    checks."""
     for n in t.recorder.shape_env.unbacked_conditions():
         for symbol in unbacked_in(n):
             if not symbol.source.is_on_cpu:
