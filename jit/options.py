@@ -49,7 +49,7 @@ def check_options(
     """Returns the checked options; raises OptionError for anything wrong."""
     if not isinstance(fullgraph, bool):
         raise OptionError(f"fullgraph={fullgraph!r}: expected True or False")
-    if dynamic not in (None, False, True):
+    if dynamic is not None and not isinstance(dynamic, bool):
         raise OptionError(f"dynamic={dynamic!r}: expected None, True or False")
     if mode is not None and mode not in MODES:
         raise OptionError(f"mode={mode!r}: expected None or one of {', '.join(map(repr, MODES))}")

@@ -111,8 +111,12 @@ def record_call(
         raise
     except Exception as error:
         let_mistakes_through(error)
-        # Most likely the program's own error: plain Python raises it at the right place with the right state.
         name = getattr(fn, "__name__", str(fn))
+        if "leaf Variable that requires grad" in str(error) and any(
+            recorder.has_history(fake) for fake in fakes_in((args, kwargs))
+        ):
+            raise Break("autograd", f"{name} changes an input that has a history") from error
+        # Most likely the program's own error: plain Python raises it at the right place with the right state.
         raise Break(
             "op_error",
             f"{name}: {type(error).__name__}: {first_line(error)}",

@@ -235,6 +235,11 @@ class Recorder(TorchDispatchMode):
         number = fake.memory.input
         return None if number is None else self.inputs[number][:2]
 
+    def has_history(self, fake: Fake) -> bool:
+        """Whether it shares memory with an input that autograd has computed; its Fake is a leaf."""
+        number = fake.memory.input
+        return number is not None and not self.inputs[number][1].is_leaf
+
     def call(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], where: object
     ) -> Any:

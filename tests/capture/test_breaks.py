@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import frameloom
 from frameloom import jit
 from tests.capture.capturing import captured, jitted
 
@@ -408,3 +409,15 @@ def test_a_break_in_a_library_names_the_users_line():
     assert where.file == __file__ and where.function.endswith("f")
     assert where.inside.startswith("logging") and "Logger.error" in where.inside
     assert "logger.error" in runner.breaks[0].text
+
+
+def test_a_write_to_an_input_with_a_history_does_not_tell_of_a_failure():
+    """Its Fake is a leaf, to which autograd refuses writes; the program's own tensor is none."""
+
+    def f(x):
+        x.mul_(2)
+        return x + 1
+
+    report = frameloom.explain(f)(torch.ones(2, requires_grad=True) * 3)
+    assert report.result.tolist() == [7, 7]
+    assert [b.kind for b in report.breaks] == ["autograd"]

@@ -172,7 +172,7 @@ def test_module_parameters_can_be_replaced():
 
 
 @pytest.mark.parametrize(("options", "says"), [
-    (dict(fullgraph=1), "fullgraph=1"), (dict(dynamic="x"), "dynamic='x'"),
+    (dict(fullgraph=1), "fullgraph=1"), (dict(dynamic="x"), "dynamic='x'"), (dict(dynamic=1), "dynamic=1"),
     (dict(mode="fast"), "mode='fast'"), (dict(mode=3), "mode=3"), (dict(backend="tvm"), "backend='tvm'"),
     (dict(backend=3), "backend=3"), (dict(options=3), "options=3"), (dict(options={"x": 1}), "unknown 'x'"),
     (dict(options={"memory_budget": 1.5}), "from 0 to 1"), (dict(options={"memory_budget": True}), "from 0 to 1"), (dict(options={"freezing": 3}), "accepted: False, True"), (dict(options={"numerics": "wild"}), "accepted: 'eager'"),
