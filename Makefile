@@ -21,12 +21,12 @@ demo: $(VENV)/.demo
 # JOBS processes; a test's own threads want cores, too.
 JOBS ?= 2
 test: $(VENV)/.dev $(VENV)/.demo
-	@echo "All tests: about 13 minutes on two cores ('make quick' takes one)."
+	@echo "All tests: about 13 minutes on two cores ('make quick': one or two)."
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-# One test of ten, for the loop of a developer.
+# One test of sixteen, for the loop of a developer.
 quick: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --sample 10
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --sample 16 -p no:warnings
 
 # What is compiled otherwise than at the commit BASE: nothing, where a change only moves or renames.
 BASE ?= HEAD
