@@ -113,7 +113,7 @@ def record_call(
         let_mistakes_through(error)
         name = getattr(fn, "__name__", str(fn))
         if "leaf Variable that requires grad" in str(error) and any(
-            recorder.has_history(fake) for fake in fakes_in((args, kwargs))
+            recorder.is_of_computed_input(fake) for fake in fakes_in((args, kwargs))
         ):
             raise Break("autograd", f"{name} changes an input that has a history") from error
         # Most likely the program's own error: plain Python raises it at the right place with the right state.

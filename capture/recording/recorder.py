@@ -235,7 +235,7 @@ class Recorder(TorchDispatchMode):
         number = fake.memory.input
         return None if number is None else self.inputs[number][:2]
 
-    def has_history(self, fake: Fake) -> bool:
+    def is_of_computed_input(self, fake: Fake) -> bool:
         """Whether it shares memory with an input that autograd has computed; its Fake is a leaf."""
         number = fake.memory.input
         return number is not None and not self.inputs[number][1].is_leaf

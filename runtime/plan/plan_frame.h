@@ -113,18 +113,11 @@ struct Frame {
     // Compares the inputs with the sizes that were read, as each size is read from only one of the
     // tensors that have it.  False with an exception set: the call runs as plain Python.
     bool inputs_fit() {
-        std::vector<int64_t> room, more;
         for (int number : program.tensor_inputs) {
             const Layout &layout = program.buffers[number].layout;
-            if (!layout.is_sized()) continue;
-            const int64_t *shape = tensor_form(tensors[number], Form::SHAPE, &room);
-            const int64_t *strides = shape ? tensor_form(tensors[number], Form::STRIDES, &more) : nullptr;
-            if (strides == nullptr) return false;
-            for (size_t i = 0; i < layout.shape.size(); i++)
-                if (shape[i] != layout.shape[i] || (shape[i] > 1 && strides[i] != layout.strides[i])) {
-                    PyErr_SetNone(program.refused);
-                    return false;
-                }
+            if (!layout.is_sized() || tensor_matches(&tensors[number], layout) > 0) continue;
+            PyErr_SetNone(program.refused); // in place of the exception for another shape
+            return false;
         }
         return true;
     }
