@@ -142,7 +142,8 @@ def call_function(
         known = FUNCTIONS.get(real)
         if known is not None:
             return known(t, args, kwargs)
-        wrapper = WRAPPERS.get(real.__code__)
+        module = real.__globals__.get("__name__")
+        wrapper = WRAPPERS.get((module, real.__code__.co_qualname))
         if wrapper is not None:
             t.guards.add(function._own(t).child("func_code"), "is", real.__code__)
             return wrapper(t, function, args, kwargs)

@@ -25,6 +25,7 @@ from frameloom.capture.library.torch_api import (
     hooks,
     optimizers,
     torch_functions,
+    wrappers,
 )
 
 __all__ = [
@@ -52,4 +53,5 @@ __all__ = [
     "stand_ins",
     "text",
     "torch_functions",
+    "wrappers",
 ]

@@ -15,7 +15,7 @@ import math
 import types
 import warnings
 from collections.abc import Callable, Iterator
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -45,8 +45,8 @@ Kwargs = dict[str, Value]
 Known = Callable[["Tracer", Args, Kwargs], Value]
 FUNCTIONS: dict[Any, Known] = {}
 # The same for wrapper functions, of which there is a new one for each function that they wrap. The key is
-# their code; the rule gets the wrapper, too.
-WRAPPERS: dict[CodeType, Callable[[Tracer, FunctionValue, Args, Kwargs], Value]] = {}
+# their module and the qualified name of their code; the rule gets the wrapper, too.
+WRAPPERS: dict[tuple[object, str], Callable[[Tracer, FunctionValue, Args, Kwargs], Value]] = {}
 
 
 def knows(

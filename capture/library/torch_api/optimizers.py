@@ -1,22 +1,20 @@
-"""Functions around an optimizer's step: `record_function`, the wrapper for gradient mode, fused kernels."""
+"""Functions around an optimizer's step: `record_function`, checks, fused kernels."""
 
 from __future__ import annotations
 
 import inspect
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.optim.optimizer import _use_grad_for_differentiable
 
 from frameloom.capture.library import interpreted, interpreted_steps
-from frameloom.capture.library.builtins import WRAPPERS, Args, Kwargs, knows
+from frameloom.capture.library.builtins import Args, Kwargs, knows
 from frameloom.capture.library.stand_ins import interpret
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import FALSE, NONE, TRUE, ConstValue, is_none
 from frameloom.capture.values.containers.container import ListValue, TupleValue
 from frameloom.capture.values.containers.dictionary import DictValue
-from frameloom.capture.values.function import FunctionValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
@@ -71,13 +69,6 @@ def _check_grouped(fact: tuple[torch.device, torch.dtype], other: Value) -> None
         raise Break("library_call", "tensors of one place in lists that cannot be grouped")
 
 
-def _step(t: Tracer, function: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
-    # The wrapper itself also imports PyTorch's compiler, to make it break its graph.
-    names = function.code.co_freevars
-    wrapped = t.look(function.closure(t)[names.index("func")].content)
-    return interpret(t, interpreted.step_with_gradients_as_asked, [wrapped, *args], kwargs)
-
-
 def _fused(function: Any, on_cpu: Any, on_gpu: Any, *first: Value) -> None:
     """Registers the rule for a fused kernel, which updates all tensors at once: it is captured as ops on each
     tensor."""
@@ -127,28 +118,6 @@ for _name in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_he
     if isinstance(_check := vars(torch.optim.Optimizer).get(_name), FunctionType):
         knows(_check, least=1, most=1)(_health_check)
         break
-
-
-def _code_inside(function: Any, name: str) -> CodeType | None:
-    """Returns the code of the function `name` that `function` makes."""
-    codes = [c for c in function.__code__.co_consts if isinstance(c, CodeType)]
-    return next((c for c in codes if c.co_name == name), None)
-
-
-_WRAPPER = _code_inside(_use_grad_for_differentiable, "_use_grad")
-if _WRAPPER is not None and "func" in _WRAPPER.co_freevars:
-    WRAPPERS[_WRAPPER] = _step
-
-
-def _without_compiler(t: Tracer, function: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
-    # The wrapper around functions that PyTorch excludes from its own compiler, such as `zero_grad`.
-    names = function.code.co_freevars
-    return t.call(t.look(function.closure(t)[names.index("fn")].content), args, kwargs)
-
-
-_KEPT = _code_inside(torch._disable_dynamo, "inner")
-if _KEPT is not None and "fn" in _KEPT.co_freevars:
-    WRAPPERS[_KEPT] = _without_compiler
 
 
 @knows(inspect.unwrap(torch.optim.LBFGS.step), least=1, most=2, keywords="closure")

@@ -73,3 +73,18 @@ def test_layers_are_not_told_that_they_are_compiled():
         with torch.no_grad():
             check(lambda x: encoder(x, src_key_padding_mask=padded), torch.randn(2, 3, 4))
     """)
+
+
+def test_modules_made_and_copied_beside_it():
+    """That compiler replaces `Module.__init__` and `Module.__setstate__`."""
+    run("""
+        import copy, torch
+        from tests.helpers import check
+
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))
+        assert "mutation_guard" in torch.nn.Module.__init__.__module__
+        net = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh())
+        check(lambda x: torch.nn.Sequential(torch.nn.ReLU(), torch.nn.GELU())(x), torch.randn(3), breaks=0)
+        check(lambda x: net[:1](x), torch.randn(3), breaks=0)
+        check(lambda x: copy.deepcopy(net)(x), torch.randn(3))
+    """)
