@@ -15,9 +15,9 @@ def callable_for(target: str) -> Callable[..., Any]:
     dots."""
     import torch
 
-    found: Any = torch.ops
+    op: Any = torch.ops
     for part in target.split("."):
-        found = getattr(found, part, None)
-        if found is None:
+        op = getattr(op, part, None)
+        if op is None:
             raise FrameloomError(f"PyTorch {torch.__version__} has no operator {target}")
-    return found
+    return op

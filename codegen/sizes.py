@@ -22,9 +22,9 @@ SPARE = 1 << 20
 def named(body: str) -> tuple[str, tuple[Size, ...]]:
     """Returns the text with sizes renamed by order of appearance, so that the same code is the same text; and
     the sizes."""
-    found: dict[str, str] = {}
-    text = _NAMES.sub(lambda m: found.setdefault(m[0], f"{SIZE}{len(found)}"), body)
-    return text, tuple(map(size_called, found))
+    names: dict[str, str] = {}
+    text = _NAMES.sub(lambda m: names.setdefault(m[0], f"{SIZE}{len(names)}"), body)
+    return text, tuple(map(size_called, names))
 
 
 def fits_i32(n: Int) -> bool:
@@ -67,5 +67,5 @@ def _simpler(n: Int) -> Int:
     shape_env = n.shape_env
     if any(shape_env.range_of(shape_env.make({m: 1}))[0] < 0 for m, _ in n.terms if m):
         return n
-    kept = {m: c for m, c in n.terms if m and c > 0}
-    return shape_env.make(kept) + max(dict(n.terms).get((), 0) - SPARE, 0)
+    positive_terms = {m: c for m, c in n.terms if m and c > 0}
+    return shape_env.make(positive_terms) + max(dict(n.terms).get((), 0) - SPARE, 0)

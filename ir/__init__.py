@@ -9,7 +9,7 @@
     lower.lower                 ATen graph -> Program of one-store kernels and library calls
     rewrite.simplify, rules/    exact rewrites of scalar expressions
     passes/                     Program -> Program: fusion into fewer, larger kernels; memory plan
-    library                     facts about library calls
+    library                     properties of library calls
 
 Import the modules by path; the package imports none of them.
 """

@@ -2,11 +2,11 @@
 
 PyTorch chooses one of its kernels by the arguments of the call.  A mask excludes flash attention.  A mask
 whose last dimension is broadcast or strided leaves only the slow kernels.  A mask of numbers whose rows are
-not multiples of 16 elements is copied again in every call.
+not multiples of 16 elements is copied in every call.
 
 `prepare` (before fusion) stores such a mask once, in aligned rows, for all calls that share it.
-`settle` (after fusion, when the values of masks are as simple as possible) drops masks that hide nothing, and
-replaces the triangular mask by `is_causal`.
+`simplify_masks` (after fusion, when the values of masks are as simple as possible) drops masks that hide
+nothing, and replaces the triangular mask by `is_causal`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ATTENTION = "aten.scaled_dot_product_attention.default"
 MASK, CAUSAL = 3, 5  # positions of arguments
 ALIGNMENT = 16  # elements; the memory-efficient kernel needs rows of a mask to be multiples of it
 
-HIDES = -6e4
+HIDDEN_BELOW = -6e4
 
 
 def calls_with_masks(program: Program) -> Iterator[tuple[int, Extern, View]]:
@@ -58,20 +58,22 @@ def calls_with_masks(program: Program) -> Iterator[tuple[int, Extern, View]]:
 def prepare(program: Program) -> Program:
     """Returns `program` with masks in the form that the kernels need."""
     steps: dict[int, list[Step]] = {}
-    made: dict[tuple[View, DType], View] = {}
+    prepared: dict[tuple[View, DType], View] = {}
     for position, step, mask in calls_with_masks(program):
         dtype = step.args[0].buffer.dtype
         before: list[Step] = []
         if dtype is not None and not _is_fit(mask, dtype) and _is_readable(step, mask, dtype):
-            if (mask, dtype) not in made:
-                made[mask, dtype], kernel = _prepared(mask, dtype, len(made), step.origin)
+            if (mask, dtype) not in prepared:
+                prepared[mask, dtype], kernel = _aligned_copy(
+                    mask, dtype, len(prepared), step.origin
+                )
                 before = [kernel]
-            step = _with(step, made[mask, dtype])
+            step = _with(step, prepared[mask, dtype])
         steps[position] = [*before, step]
-    if not made:
+    if not prepared:
         return program
-    kept = (s for k, step in enumerate(program.steps) for s in steps.get(k, [step]))
-    return replace(program, steps=tuple(kept))
+    steps_prepared = (s for k, step in enumerate(program.steps) for s in steps.get(k, [step]))
+    return replace(program, steps=tuple(steps_prepared))
 
 
 def _is_fit(mask: View, dtype: DType) -> bool:
@@ -87,19 +89,21 @@ def _is_readable(step: Extern, mask: View, dtype: DType) -> bool:
     return dtype.is_float and 2 <= len(mask.shape) <= 4 and 0 not in mask.shape
 
 
-def _prepared(
+def _aligned_copy(
     mask: View, dtype: DType, number: int, origin: tuple[str, ...]
 ) -> tuple[View, Kernel]:
     """Returns the prepared mask, with one element per value that differs, and the kernel that writes it."""
     *outer, last = mask.shape
-    kept = [1 if stride == 0 else e for e, stride in zip(outer, mask.strides, strict=False)]
+    outer_extents = [
+        1 if stride == 0 else e for e, stride in zip(outer, mask.strides, strict=False)
+    ]
     strides = [1]
     step = -(-last // ALIGNMENT) * ALIGNMENT
-    for extent in reversed(kept):
+    for extent in reversed(outer_extents):
         strides.append(step)
         step *= extent
     strides.reverse()
-    shape = (*kept, last)
+    shape = (*outer_extents, last)
     device = mask.buffer.device
     # A BOOL mask stays BOOL: for a query that sees no key, only the library's kernel knows the result that
     # eager gives.
@@ -108,13 +112,13 @@ def _prepared(
         f"attention_mask_{number}", dtype, shape, tuple(strides), Kind.TEMP, device=device
     )
     axes = space([e for e in shape if e != 1])
-    left = iter(axes)
-    at = [ir.axis(next(left)) if e != 1 else index.index(0) for e in shape]
+    remaining_axes = iter(axes)
+    at = [ir.axis(next(remaining_axes)) if e != 1 else index.index(0) for e in shape]
     value = ir.load(mask.buffer, index.linear(at, mask.strides, mask.offset))
     kernel = Kernel(
         f"attention_mask_{number}", (Store(buffer, index.linear(at, strides), value, axes),), origin
     )
-    seen = tuple(0 if e == 1 else s for e, s in zip(kept, strides, strict=False))
+    seen = tuple(0 if e == 1 else s for e, s in zip(outer_extents, strides, strict=False))
     return View(buffer, mask.shape, (*seen, 1)), kernel
 
 
@@ -129,9 +133,9 @@ def _with(step: Extern, mask: View | None, causal: bool = False) -> Extern:
 # --- after fusion
 
 
-def settle(program: Program) -> Program:
+def simplify_masks(program: Program) -> Program:
     """Returns `program` without masks that hide nothing, and with `is_causal` instead of triangular masks."""
-    found: dict[int, Extern] = {}
+    replacements: dict[int, Extern] = {}
     stores: dict[Buffer, list[Store]] = {}
     for position, step, mask in calls_with_masks(program):
         if not stores:
@@ -141,38 +145,38 @@ def settle(program: Program) -> Program:
         written = stores.get(mask.buffer, ())
         if mask.buffer.kind is not Kind.TEMP or len(written) != 1 or mask.torch_dtype is not None:
             continue
-        value = _shown(written[0].value)
+        value = _visibility(written[0].value)
         if value is None:
             continue
         if value.op is Op.CONST:
             if value.arg:
-                found[position] = _with(step, None)
+                replacements[position] = _with(step, None)
         elif _is_causal(step, mask, written[0], value):
-            found[position] = _with(step, None, causal=True)
-    if not found:
+            replacements[position] = _with(step, None, causal=True)
+    if not replacements:
         return program
-    steps = tuple(found.get(k, step) for k, step in enumerate(program.steps))
+    steps = tuple(replacements.get(k, step) for k, step in enumerate(program.steps))
     changed = replace(program, steps=steps)
     return replace(changed, steps=tuple(live_steps(changed)))
 
 
-def _shown(value: Node) -> Node | None:
+def _visibility(value: Node) -> Node | None:
     """Returns the condition that a key is seen, as a node of BOOL.  None if the mask adds numbers other than
     0 and a number that has the effect of -inf for a query that sees another key."""
     if value.dtype is DType.BOOL:
-        return _decided(value)
+        return _fold_condition(value)
     if value.op is Op.CONST and value.arg == 0:
         return const(True, DType.BOOL)
     if value.op is Op.WHERE and all(v.op is Op.CONST for v in value.srcs[1:]):
         seen, hidden = (v.arg for v in value.srcs[1:])
-        if seen == 0 and hidden <= HIDES:
-            return _decided(value.srcs[0])
-        if hidden == 0 and seen <= HIDES:
-            return _decided(negation(value.srcs[0]))
+        if seen == 0 and hidden <= HIDDEN_BELOW:
+            return _fold_condition(value.srcs[0])
+        if hidden == 0 and seen <= HIDDEN_BELOW:
+            return _fold_condition(negation(value.srcs[0]))
     return None
 
 
-def _decided(condition: Node) -> Node:
+def _fold_condition(condition: Node) -> Node:
     """Returns true if the ranges of both sides show it, else the condition."""
     difference = _difference(condition)
     if difference is not None:
@@ -206,12 +210,17 @@ def _is_causal(step: Extern, mask: View, store: Store, condition: Node) -> bool:
         return False
     if step.args[CAUSAL] or mask.offset != 0:
         return False
-    difference, written = _difference(condition), index.affine(store.offset)
-    found = None if difference is None else index.affine(difference)
-    if found is None or written is None or written[1] != 0 or found[1] != 0:
+    difference, affine_offset = _difference(condition), index.affine(store.offset)
+    affine_difference = None if difference is None else index.affine(difference)
+    if (
+        affine_difference is None
+        or affine_offset is None
+        or affine_offset[1] != 0
+        or affine_difference[1] != 0
+    ):
         return False
-    by_stride = {stride: a for a, stride in written[0].items()}
+    by_stride = {stride: a for a, stride in affine_offset[0].items()}
     row, column = by_stride.get(mask.strides[-2]), by_stride.get(mask.strides[-1])
-    if row is None or column is None or len(by_stride) != len(written[0]):
+    if row is None or column is None or len(by_stride) != len(affine_offset[0]):
         return False
-    return found[0] == {row: 1, column: -1} and row.extent == column.extent == length
+    return affine_difference[0] == {row: 1, column: -1} and row.extent == column.extent == length

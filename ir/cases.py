@@ -1,4 +1,4 @@
-"""Facts from conditions on positions: ranges, negations, and comparisons with one result in all cases."""
+"""Conclusions from conditions on positions: ranges, negations, comparisons with one result in all cases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from frameloom.ir.ops import Op
 from frameloom.ir.symbolic.compare import at_most, less, same
 from frameloom.ir.symbolic.expr import Int, Size, largest, smallest
 
-MOST_CASES = 4  # nested selections
+MAX_SELECTIONS = 4  # nested selections
 
 _OPPOSITE = {
     Op.LT: Op.GE, Op.GE: Op.LT, Op.LE: Op.GT, Op.GT: Op.LE, Op.EQ: Op.NE, Op.NE: Op.EQ,
@@ -30,7 +30,7 @@ def negation(condition: Node) -> Node:
 
 def assumptions(mask: Node) -> dict[Node, index.Range]:
     """Returns ranges of single terms (axes, loaded indices) that hold where `mask` is true."""
-    found: dict[Node, index.Range] = {}
+    ranges: dict[Node, index.Range] = {}
     stack = [mask]
     while stack:
         n = stack.pop()
@@ -44,23 +44,23 @@ def assumptions(mask: Node) -> dict[Node, index.Range]:
         if len(terms) != 1:
             continue
         ((term, coefficient),) = terms.items()
-        low, high = found.get(term) or index.bounds(term) or (-_FAR, _FAR)
+        low, high = ranges.get(term) or index.bounds(term) or (-_UNBOUNDED, _UNBOUNDED)
         if coefficient == 1:
             low, high = _LIMITS[n.op](low, high, -constant)
         elif coefficient == -1:
             high, low = (-v for v in _LIMITS[n.op](-high, -low, -constant))
-        found[term] = (low, high)
-    return {t: r for t, r in found.items() if _is_near(*r)}
+        ranges[term] = (low, high)
+    return {t: r for t, r in ranges.items() if _is_bounded(*r)}
 
 
-def _is_near(low: Int, high: Int) -> bool:
+def _is_bounded(low: Int, high: Int) -> bool:
     if isinstance(low, Size) or isinstance(high, Size):
         known = (n for n in (low, high) if not isinstance(n, Size))
-        return all(-_FAR < n < _FAR for n in known)
-    return bool(-_FAR < low <= high < _FAR)
+        return all(-_UNBOUNDED < n < _UNBOUNDED for n in known)
+    return bool(-_UNBOUNDED < low <= high < _UNBOUNDED)
 
 
-_FAR = 1 << 62
+_UNBOUNDED = 1 << 62
 _LIMITS = {
     Op.LT: lambda low, high, limit: (low, smallest(high, limit - 1)),
     Op.LE: lambda low, high, limit: (low, smallest(high, limit)),
@@ -70,7 +70,7 @@ _LIMITS = {
 }
 
 
-def settled_by_cases(op: Op, a: Node, b: Node) -> bool | None:
+def decide_by_cases(op: Op, a: Node, b: Node) -> bool | None:
     """Returns `a <op> b` if it is the same on both sides of every selection (WHERE) in the two; None if that
     is not known.
 
@@ -78,7 +78,7 @@ def settled_by_cases(op: Op, a: Node, b: Node) -> bool | None:
     """
     if a.dtype is not DType.I64 or not (_has_selection(a) or _has_selection(b)):
         return None
-    return _settled(op, index.sub(a, b), {}, MOST_CASES)
+    return _decide(op, index.sub(a, b), {}, MAX_SELECTIONS)
 
 
 def _has_selection(node: Node) -> bool:
@@ -87,8 +87,8 @@ def _has_selection(node: Node) -> bool:
     return node.op in (Op.ADD, Op.SUB, Op.MUL) and any(map(_has_selection, node.srcs))
 
 
-def _settled(
-    op: Op, difference: Node, ranges: Mapping[Node, index.Range], left: int
+def _decide(
+    op: Op, difference: Node, ranges: Mapping[Node, index.Range], depth: int
 ) -> bool | None:
     terms, constant = index.terms_of(difference)
     chosen = next((t for t in terms if t.op is Op.WHERE), None)
@@ -97,17 +97,17 @@ def _settled(
         known = all(index.bounds(t) is not None for t in terms)
         span = index.bounds(difference, ranges) if known else None
         return None if span is None else _verdict(op, span)
-    if not left:
+    if not depth:
         return None
     condition, *values = chosen.srcs
     others = index.sum_of({t: f for t, f in terms.items() if t is not chosen}, constant)
-    found: set[bool | None] = set()
+    verdicts: set[bool | None] = set()
     for holds, value in zip((condition, negation(condition)), values, strict=True):
         inside = index.add(others, index.mul(value, index.index(terms[chosen])))
-        found.add(_settled(op, inside, {**ranges, **assumptions(holds)}, left - 1))
-        if len(found) > 1 or None in found:
+        verdicts.add(_decide(op, inside, {**ranges, **assumptions(holds)}, depth - 1))
+        if len(verdicts) > 1 or None in verdicts:
             return None
-    return found.pop()
+    return verdicts.pop()
 
 
 def _verdict(op: Op, span: index.Range) -> bool | None:

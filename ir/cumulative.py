@@ -50,18 +50,22 @@ def prefix(n: Node) -> Prefix | None:
     inside, value, other = source.srcs
     if inside.op is not Op.LE or inside.srcs[0] is not axis(axes[0]):
         return None
-    found = Prefix(kind, axes[0], value, inside.srcs[1])
-    limited = found.limit.free
-    if axes[0] in limited or not limited.isdisjoint(value.free) or other is not found.nothing:
+    cumulative = Prefix(kind, axes[0], value, inside.srcs[1])
+    limit_axes = cumulative.limit.free
+    if (
+        axes[0] in limit_axes
+        or not limit_axes.isdisjoint(value.free)
+        or other is not cumulative.nothing
+    ):
         return None
-    return found
+    return cumulative
 
 
 def own_axes(n: Node) -> frozenset[Axis]:
     """Returns the axes that a reduction depends on, without the one whose position is its cumulative
     limit."""
-    found = prefix(n)
-    return n.free if found is None or found.along is None else n.free - {found.along}
+    cumulative = prefix(n)
+    return n.free if cumulative is None or cumulative.along is None else n.free - {cumulative.along}
 
 
 def at(p: Prefix, everywhere: Node, along: Axis) -> Node:

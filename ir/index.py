@@ -93,15 +93,15 @@ def _wrap(value: Int) -> Int:
 def _sorted(terms: Mapping[Node, int]) -> list[tuple[Node, int]]:
     items = list(terms.items())
     if len(items) > 1:
-        items.sort(key=_place)
+        items.sort(key=_sort_key)
     return items
 
 
-def _place(item: tuple[Node, int]) -> tuple[int, int, str]:
-    node, factor = item
-    if type(factor) is not int:
-        factor = hint_of(factor)
-    return -abs(factor), -factor, node.arg.name if node.op is Op.AXIS else _text(node)
+def _sort_key(item: tuple[Node, int]) -> tuple[int, int, str]:
+    node, coefficient = item
+    if type(coefficient) is not int:
+        coefficient = hint_of(coefficient)
+    return -abs(coefficient), -coefficient, node.arg.name if node.op is Op.AXIS else _text(node)
 
 
 LONG_TEXT = 1000
@@ -178,14 +178,14 @@ def mul(a: Node, b: Node | int) -> Node:
 def _recombine(terms: dict[Node, int]) -> int:
     # k*c*(x // c) + k*(x % c) -> k*x, in place; returns what has to be added to the constant.
     constant = 0
-    again = True
-    while again:
-        again = False
+    changed = True
+    while changed:
+        changed = False
         for term, k in list(terms.items()):
             if term.op is not Op.MOD or term.srcs[1].op is not Op.CONST or k == 0:
                 continue
             x, c = term.srcs[0], term.srcs[1].arg
-            quotient, carried = terms_of(floordiv(x, c))
+            quotient, quotient_constant = terms_of(floordiv(x, c))
             divisions = [q for q in quotient if q.op is not Op.AXIS]
             if not divisions or any(terms.get(q, 0) != quotient[q] * k * c for q in divisions):
                 continue
@@ -195,8 +195,8 @@ def _recombine(terms: dict[Node, int]) -> int:
             whole, offset = terms_of(x)
             for t, f in whole.items():
                 terms[t] = terms.get(t, 0) + f * k
-            constant += k * (offset - c * carried)
-            again = True
+            constant += k * (offset - c * quotient_constant)
+            changed = True
             break
     return constant
 
@@ -223,17 +223,17 @@ def bounds(node: Node, ranges: Ranges | None = None) -> Range | None:
             continue
         stack.pop()
         if n not in known:
-            found = _bounds_of(n, [known[s] for s in n.srcs] if n.op in _RANGED else [])
-            known[n] = found if found and _fits(found) else None
+            interval = _bounds_of(n, [known[s] for s in n.srcs] if n.op in _RANGED else [])
+            known[n] = interval if interval and _fits(interval) else None
     return known[node]
 
 
-def _fits(found: Range, width: Range = _I64) -> bool:
+def _fits(interval: Range, width: Range = _I64) -> bool:
     """Whether the range is inside the range `width`.  Values computed from symbolic sizes always fit 64 bits,
     by the rules of index arithmetic."""
-    if isinstance(found[0], Size) or isinstance(found[1], Size):
+    if isinstance(interval[0], Size) or isinstance(interval[1], Size):
         return width is _I64
-    return bool(width[0] <= found[0] and found[1] <= width[1])
+    return bool(width[0] <= interval[0] and interval[1] <= width[1])
 
 
 _RANGED = frozenset({
@@ -290,29 +290,29 @@ def _bounds_of(n: Node, of: Sequence[Range | None]) -> Range | None:
     a = of[0]
     assert a is not None
     if op is Op.NEG:
-        found = (-a[1], -a[0])
+        interval = (-a[1], -a[0])
     else:
         b = of[1]
         assert b is not None
         if op is Op.ADD:
-            found = (a[0] + b[0], a[1] + b[1])
+            interval = (a[0] + b[0], a[1] + b[1])
         elif op is Op.SUB:
-            found = (a[0] - b[1], a[1] - b[0])
+            interval = (a[0] - b[1], a[1] - b[0])
         elif op is Op.MUL:
             corners = [x * y for x in a for y in b]
-            found = (smallest(*corners), largest(*corners))
+            interval = (smallest(*corners), largest(*corners))
         elif op is Op.MIN:
-            found = (smallest(a[0], b[0]), smallest(a[1], b[1]))
+            interval = (smallest(a[0], b[0]), smallest(a[1], b[1]))
         elif op is Op.MAX:
-            found = (largest(a[0], b[0]), largest(a[1], b[1]))
+            interval = (largest(a[0], b[0]), largest(a[1], b[1]))
         elif op is Op.FLOORDIV and surely_positive(b[0]):
             corners = [x // y for x in a for y in b]
-            found = (smallest(*corners), largest(*corners))
+            interval = (smallest(*corners), largest(*corners))
         else:
             return _width(n.dtype)
     width = _width(n.dtype) or _I64
     # A narrow integer may have wrapped.
-    return found if _fits(found, width) else _width(n.dtype)
+    return interval if _fits(interval, width) else _width(n.dtype)
 
 
 def _bounds_of_cast(n: Node, source: Range | None) -> Range | None:
@@ -430,9 +430,9 @@ def _remainder(rest: dict[Node, int], constant: int, c: int, ranges: Ranges | No
         if t.op is Op.MOD and t.srcs[1].op is Op.CONST and t.srcs[1].arg % c == 0
     }  # fmt: skip
     if unwrapped:
-        kept = {t: f for t, f in rest.items() if t not in unwrapped}
+        others = {t: f for t, f in rest.items() if t not in unwrapped}
         inner = [mul(t.srcs[0], index(f)) for t, f in unwrapped.items()]
-        return mod(add(sum_of(kept, constant), *inner), c, ranges)
+        return mod(add(sum_of(others, constant), *inner), c, ranges)
     return Node(Op.MOD, DType.I64, (sum_of(rest, constant), index(c)))
 
 
@@ -442,13 +442,13 @@ def _remainder(rest: dict[Node, int], constant: int, c: int, ranges: Ranges | No
 def affine(node: Node) -> tuple[dict[Axis, int], int] | None:
     """Returns (coefficient per axis, constant) if `node` is an affine function of axes alone, else None."""
     terms, constant = terms_of(node)
-    found: dict[Axis, int] = {}
+    coefficients: dict[Axis, int] = {}
     for t, f in terms.items():
         if t.op is not Op.AXIS:
             return None
         if f:
-            found[t.arg] = f
-    return found, constant
+            coefficients[t.arg] = f
+    return coefficients, constant
 
 
 def linear(positions: Iterable[Node], strides: Iterable[int], offset: int = 0) -> Node:
@@ -464,18 +464,18 @@ def positions_of(
     """Returns the value of each axis at which an affine `store_offset` over `axes` equals `offset`; None if
     the offsets are not those of a strided layout without overlap.  `offset` must address an element that is
     stored."""
-    form = affine(store_offset)
-    order = None if form is None else _nesting(form[0], axes)
-    if form is None or order is None:
+    affine_offset = affine(store_offset)
+    order = None if affine_offset is None else _nesting(affine_offset[0], axes)
+    if affine_offset is None or order is None:
         return None
-    coefficients, constant = form
-    found = {a: index(0) for a in axes}
+    coefficients, constant = affine_offset
+    positions = {a: index(0) for a in axes}
     if offset is store_offset:
-        return found | {a: axis(a) for a in order}
+        return positions | {a: axis(a) for a in order}
     rest = add(offset, index(-constant))
     for a in reversed(order):
-        found[a], rest = _divide(rest, coefficients[a], ranges)
-    return found
+        positions[a], rest = _divide(rest, coefficients[a], ranges)
+    return positions
 
 
 def _nesting(coefficients: Mapping[Axis, Int], axes: Sequence[Axis]) -> list[Axis] | None:

@@ -22,7 +22,7 @@ from frameloom.ir.library import DRAW, LAZY, READ
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.numbers import MEANING
 from frameloom.ir.ops import Op
-from frameloom.ir.passes.batch import in_full
+from frameloom.ir.passes.batch import expand
 from frameloom.ir.passes.memory import buffers_of
 from frameloom.ir.passes.templates import kernels_of
 from frameloom.ir.program import (
@@ -104,7 +104,7 @@ def run(
     `take(increment)` returns seed and offset of the random number generator and advances it.  `after` is
     called after each step; `unwritten` fills fresh memory.  `on_devices`: whether buffers are on their own
     devices, not on the CPU."""
-    program = in_full(program)
+    program = expand(program)
     memory: dict[Buffer, Tensor] = dict(program.constants)
     for buffer, given in zip(program.inputs, inputs, strict=True):
         if isinstance(given, torch.Tensor):
@@ -123,30 +123,30 @@ def run(
         if isinstance(step, Kernel):
             run_kernel(step, memory)
         elif isinstance(step, KernelList):
-            rows = tuple(map(sizes.row, step.rows))
-            for kernel in kernels_of(replace(step, rows=rows)):
+            instances = tuple(map(sizes.instance, step.instances))
+            for kernel in kernels_of(replace(step, instances=instances)):
                 run_kernel(kernel, memory)
         elif isinstance(step, Check):
             if bool(_flat(step.buffer, memory)[0]):
                 raise getattr(builtins, step.exception)(step.message)
         elif step.target == DRAW:
             assert take is not None, "the program draws random numbers"
-            for made, number in zip(step.results, take(step.args[1]), strict=True):
-                assert made is not None
-                memory[made] = torch.tensor(DType.I64.wrapped(number))
+            for result, number in zip(step.results, take(step.args[1]), strict=True):
+                assert result is not None
+                memory[result] = torch.tensor(DType.I64.wrapped(number))
         elif step.target == READ:
             sizes.read(step.results[0], view(step.args[0], memory))
         else:
             run_extern(step, memory, sizes)
         if after is not None:
             after(step, memory)
-    found = []
+    outputs = []
     for general_output in program.outputs:
         out = sizes.value(general_output)
         if isinstance(out, View) and out.buffer not in memory:  # a tensor without elements
             memory[out.buffer] = _fresh(out.buffer, unwritten, on_devices)
-        found.append(_output(out, inputs, memory))
-    return tuple(found)
+        outputs.append(_output(out, inputs, memory))
+    return tuple(outputs)
 
 
 def _number(n: NumberStep, memory: dict[Buffer, Tensor]) -> Tensor:
@@ -169,10 +169,10 @@ def _output(
         return inputs[out]
     if isinstance(out, tuple):
         return out[0]
-    made = view(out, memory)
+    tensor = view(out, memory)
     for bit in out.bits:
-        made = LAZY[bit](made)
-    return made
+        tensor = LAZY[bit](tensor)
+    return tensor
 
 
 def view(v: View, memory: dict[Buffer, Tensor]) -> Tensor:
@@ -351,13 +351,13 @@ def _check_range(offset: Tensor, flat: Tensor, where: str) -> None:
 
 def _reduce(n: Node, value: Value) -> Value:
     bound: tuple[Axis, ...] = n.arg.axes
-    kept = tuple(a for a in value.axes if a not in bound)
-    t = _spread(value, kept + bound)
-    t = t.reshape([a.extent for a in kept] + [math.prod(a.extent for a in bound)])
+    free_axes = tuple(a for a in value.axes if a not in bound)
+    t = _spread(value, free_axes + bound)
+    t = t.reshape([a.extent for a in free_axes] + [math.prod(a.extent for a in bound)])
     dtype = n.dtype.to_torch()
     kind = n.arg.kind
     if t.shape[-1] == 0:
-        return Value(kept, torch.full(t.shape[:-1], identity(kind, n.dtype), dtype=dtype))
+        return Value(free_axes, torch.full(t.shape[:-1], identity(kind, n.dtype), dtype=dtype))
     if kind in ("sum", "prod"):
         result = (torch.sum if kind == "sum" else torch.prod)(t, -1, dtype=dtype)
     elif kind in ("max", "min"):
@@ -368,7 +368,7 @@ def _reduce(n: Node, value: Value) -> Value:
         result = (torch.any if kind == "any" else torch.all)(t.to(torch.bool), -1)
     else:
         result = (torch.argmax if kind == "argmax" else torch.argmin)(t, -1)
-    return Value(kept, result)
+    return Value(free_axes, result)
 
 
 # --- library calls
@@ -407,10 +407,10 @@ def run_extern(step: Extern, memory: dict[Buffer, Tensor], sizes: KnownSizes | N
 
 def overload(target: str) -> Any:
     """Returns the callable for a name such as "aten.add.Tensor"."""
-    found: Any = torch.ops
+    op: Any = torch.ops
     for part in target.split("."):
-        found = getattr(found, part)
-    return found
+        op = getattr(op, part)
+    return op
 
 
 def flatten(result: Any) -> list[Tensor]:

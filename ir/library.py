@@ -1,4 +1,4 @@
-"""Facts about library calls (ATen overloads) that lowering, fusion and the code generator share."""
+"""Properties of library calls (ATen overloads) that lowering, fusion and the code generator share."""
 
 from __future__ import annotations
 

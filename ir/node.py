@@ -80,9 +80,9 @@ class Node:
     def __new__(cls, op: Op, dtype: DType, srcs: tuple[Node, ...] = (), arg: Any = None) -> Node:
         key = (op, dtype, srcs, None if arg is None else _arg_key(arg))
         known = _known(key)
-        found: Node | None = None if known is None else known()
-        if found is not None:
-            return found
+        interned: Node | None = None if known is None else known()
+        if interned is not None:
+            return interned
         node: Node = _new(cls)
         _set_op(node, op)
         _set_dtype(node, dtype)

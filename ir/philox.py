@@ -96,10 +96,10 @@ def words(seed: Any, offset: Any, position: Any, stream: Stream) -> Any:
             ((first >> 32) & WORD) ^ counter[3] ^ key[1], first & WORD,
         ]  # fmt: skip
         key = [(k + w) & WORD for k, w in zip(key, WEYL, strict=True)]
-    found = counter[3]
+    result = counter[3]
     for k in (2, 1, 0):
-        found = found.where(word != k, counter[k])
-    return found
+        result = result.where(word != k, counter[k])
+    return result
 
 
 def uniform(bits: Any) -> Any:

@@ -32,11 +32,11 @@ from frameloom.ir.substitute import space
 from frameloom.ir.symbolic.expr import Int, hint_of
 
 ROW = 16  # bytes; rows are multiples of it
-LEAST = 1 << 30  # multiplications: below, the launch of the copy costs as much as it saves
+MIN_MULTIPLICATIONS = 1 << 30  # below, the launch of the copy costs as much as it saves
 # The multiplications that a GPU does in the time in which it moves a byte; and the time that alignment saves,
 # as a multiple of the aligned product's time.
-PER_BYTE = 75
-SLOWER = 3
+MULTIPLICATIONS_PER_BYTE = 75
+ALIGNMENT_GAIN = 3
 
 ADDING = ("aten.addmm.default", "aten.baddbmm.default")
 
@@ -48,7 +48,7 @@ def prepare(program: Program) -> Program:
         if (
             isinstance(step, Extern)
             and step.target in OUT_FORMS
-            and _multiplications(step) >= LEAST
+            and _multiplications(step) >= MIN_MULTIPLICATIONS
         ):
             steps += _aligned(step, f"aligned_{number}", program)
         else:
@@ -96,7 +96,7 @@ def _aligned(step: Extern, name: str, program: Program) -> list[Step]:
         copied += _bytes(result.shape)
     if padded_result and adding and not widened:
         copied += _bytes(result.shape)  # the addend is copied into the result first
-    if 2 * copied * PER_BYTE > SLOWER * _multiplications(step):
+    if 2 * copied * MULTIPLICATIONS_PER_BYTE > ALIGNMENT_GAIN * _multiplications(step):
         return [step]
     steps: list[Step] = []
     args = list(step.args)

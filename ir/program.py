@@ -24,8 +24,8 @@ from frameloom.ir.symbolic.expr import Symbol
 
 # Messages of the checks that make the call bail out, so that the original function runs instead.
 ASSUMED = "a condition does not hold"
-FORESEEN = "a choice is another one than in the captured call"
-ANEW = (ASSUMED, FORESEEN)
+SPECULATED = "a choice is another one than in the captured call"
+BAIL_OUT_MESSAGES = (ASSUMED, SPECULATED)
 
 
 class Kind(enum.Enum):
@@ -140,7 +140,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class KernelInstance:
     """The work of one kernel of a list: `extent` elements; for each column a buffer and the offset of its
     first element; and the numbers that differ between the kernels."""
 
@@ -155,19 +155,19 @@ class KernelList:
 
     `stores` are a template of the work, over one axis and with a placeholder buffer per column and number.  A
     column is loaded at the axis, or at 0 if it is the same element everywhere; a number has no dimensions.
-    `rows` has a Row per kernel; passes/templates.py instantiates the kernels.
+    `instances` has one entry per kernel; passes/templates.py instantiates the kernels.
     """
 
     name: str
     stores: tuple[Store, ...]
     columns: tuple[Buffer, ...]
     numbers: tuple[Buffer, ...]
-    rows: tuple[Row, ...] = field(compare=False)
+    instances: tuple[KernelInstance, ...] = field(compare=False)
     origin: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def device(self) -> str:
-        return self.rows[0].columns[0][0].device
+        return self.instances[0].columns[0][0].device
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class Check:
     @property
     def bails_out(self) -> bool:
         """Whether the call bails out if this check fails."""
-        return self.message in ANEW
+        return self.message in BAIL_OUT_MESSAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class NumberStep:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Alike:
+class IsomorphicParts:
     """Isomorphic parts of a program: they do the same work on different buffers.  The steps contain only the
     first part; passes/batch.py instantiates it for the others.  `shared`: buffers that several parts read.
     `extent`: the number of elements of the first part's tensors, if other parts may have another number; all
@@ -243,5 +243,6 @@ class Program:
     outputs: tuple[View | int | tuple[Any], ...]
     constants: tuple[tuple[Buffer, Any], ...] = ()  # buffers of Kind CONSTANT and their tensors
     numbers: tuple[NumberStep, ...] = ()  # in the order in which they are computed
-    alike: tuple[Alike, ...] = ()  # between lowering and fusion (passes/batch.py)
+    # Between lowering and fusion (passes/batch.py).
+    isomorphic_parts: tuple[IsomorphicParts, ...] = ()
     symbols: tuple[tuple[Symbol, Buffer], ...] = ()  # each size with the number that has its value

@@ -71,13 +71,13 @@ def bools(dtype: DType) -> bool:
     return dtype is DType.BOOL
 
 
-def match(pattern: Pattern, node: Node, found: dict[str, Node]) -> bool:
-    """Whether `node` matches; fills in `found`."""
+def match(pattern: Pattern, node: Node, bindings: dict[str, Node]) -> bool:
+    """Whether `node` matches; fills in `bindings`."""
     if pattern.op is not None and pattern.op is not node.op:
         return False
     if pattern.value is not None and not _same_number(pattern.value, node.arg):
         return False
-    if pattern.name is not None and found.setdefault(pattern.name, node) is not node:
+    if pattern.name is not None and bindings.setdefault(pattern.name, node) is not node:
         return False
     if not pattern.srcs:
         return True
@@ -87,9 +87,9 @@ def match(pattern: Pattern, node: Node, found: dict[str, Node]) -> bool:
     if node.op in COMMUTATIVE:
         orders.append(node.srcs[::-1])
     for srcs in orders:
-        trial = dict(found)
+        trial = dict(bindings)
         if all(match(p, s, trial) for p, s in zip(pattern.srcs, srcs, strict=True)):
-            found.update(trial)
+            bindings.update(trial)
             return True
     return False
 
@@ -126,10 +126,14 @@ class Rewriter:
         for rule, wanted in rules:
             if not all(op in ops for op in wanted):
                 continue
-            found: dict[str, Node] = {}
-            if self.fuel == 0 or not rule.dtypes(node.dtype) or not match(rule.before, node, found):
+            bindings: dict[str, Node] = {}
+            if (
+                self.fuel == 0
+                or not rule.dtypes(node.dtype)
+                or not match(rule.before, node, bindings)
+            ):
                 continue
-            after = rule.after(**found)
+            after = rule.after(**bindings)
             if after is not None and after is not node:
                 assert after.dtype is node.dtype, f"{node} became {after}"
                 if self.fuel is not None:

@@ -1,4 +1,4 @@
-"""Facts about a tensor's memory that follow from its strides."""
+"""Properties of a tensor's memory that follow from its strides."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from frameloom.ir import index
-from frameloom.ir.cases import negation, settled_by_cases
+from frameloom.ir.cases import decide_by_cases, negation
 from frameloom.ir.dtype import DType
 from frameloom.ir.identity import identity
 from frameloom.ir.node import Axis, Node, axis, const, reduce, where
@@ -28,7 +28,7 @@ def topological(roots: Iterable[Node]) -> list[Node]:
     order: list[Node] = []
     seen: set[Node] = set()
     # A node whose sources are above it on the stack is wrapped in a tuple: it is listed when it is popped
-    # again.
+    # a second time.
     stack: list[Node | tuple[Node]] = [*list(roots)[::-1]]
     while stack:
         n = stack.pop()
@@ -53,10 +53,10 @@ _LOADS: weakref.WeakKeyDictionary[Node, tuple[Node, ...]] = weakref.WeakKeyDicti
 def loads(roots: Iterable[Node]) -> Iterator[Node]:
     """Yields the LOADs reachable from each of `roots` (cached per root)."""
     for root in roots:
-        found = _LOADS.get(root)
-        if found is None:
-            found = _LOADS[root] = tuple(n for n in topological([root]) if n.op is Op.LOAD)
-        yield from found
+        cached = _LOADS.get(root)
+        if cached is None:
+            cached = _LOADS[root] = tuple(n for n in topological([root]) if n.op is Op.LOAD)
+        yield from cached
 
 
 def space(extents: Sequence[int]) -> tuple[Axis, ...]:
@@ -81,7 +81,7 @@ def fold(kind: str, axes: Sequence[Axis], value: Node) -> Node:
         axes = names
         if value.bound.isdisjoint(names):
             return reduce(kind, tuple(names), value)
-        # Inner reductions have taken names that the renaming made free, so the names may change again.
+        # Inner reductions have taken names that the renaming made free, so the names may change a second time.
 
 
 def substitute(node: Node, mapping: Mapping[Axis, Node]) -> Node:
@@ -113,21 +113,21 @@ def substitute(node: Node, mapping: Mapping[Axis, Node]) -> Node:
             if waiting:
                 stack.extend(waiting)
                 continue
-            found = index.replaced(terms, constant, done)
-            if found is not None:
+            combined = index.replaced(terms, constant, done)
+            if combined is not None:
                 stack.pop()
-                done[n] = found
+                done[n] = combined
                 continue
-        same = n
+        renamed = n
         if n.op is Op.REDUCE:
-            same = opened.get(n) or _open(n, mapping, incoming)
-            opened[n] = same
-        waiting = [s for s in same.srcs if s not in done]
+            renamed = opened.get(n) or _open(n, mapping, incoming)
+            opened[n] = renamed
+        waiting = [s for s in renamed.srcs if s not in done]
         if waiting:
             stack.extend(waiting)
             continue
         stack.pop()
-        done[n] = rebuild(same, tuple([done[s] for s in same.srcs]))
+        done[n] = rebuild(renamed, tuple([done[s] for s in renamed.srcs]))
     return done[node]
 
 
@@ -208,8 +208,8 @@ def canonical(n: Node, srcs: tuple[Node, ...]) -> Node:
     """Returns `n` with `srcs`, in the form that another rebuild does not change."""
     op = n.op
     if op is Op.REDUCE:
-        settled = settled_reduction(n.arg.kind, n.arg.axes, srcs[0])
-        return fold(n.arg.kind, n.arg.axes, srcs[0]) if settled is None else settled
+        folded = fold_reduction(n.arg.kind, n.arg.axes, srcs[0])
+        return fold(n.arg.kind, n.arg.axes, srcs[0]) if folded is None else folded
     if n.dtype is DType.I64 and op in (Op.ADD, Op.MUL, Op.FLOORDIV, Op.MOD):
         if op is Op.ADD:
             return index.add(*srcs)
@@ -244,16 +244,16 @@ def compare(op: Op, a: Node, b: Node, ranges: index.Ranges | None = None) -> Nod
     if a.dtype.is_int:
         first, second = index.bounds(a, ranges), index.bounds(b, ranges)
         if first is not None and second is not None:
-            verdict = _settled(op, first, second)
+            verdict = _compare_ranges(op, first, second)
             if verdict is not None:
                 return TRUE if verdict else FALSE
-        verdict = settled_by_cases(op, a, b)
+        verdict = decide_by_cases(op, a, b)
         if verdict is not None:
             return TRUE if verdict else FALSE
     return Node(op, DType.BOOL, (a, b))
 
 
-def _settled(op: Op, a: index.Range, b: index.Range) -> bool | None:
+def _compare_ranges(op: Op, a: index.Range, b: index.Range) -> bool | None:
     if op in (Op.GT, Op.GE):
         op, a, b = (Op.LT if op is Op.GT else Op.LE), b, a
     if op is Op.LT:
@@ -267,7 +267,7 @@ def _settled(op: Op, a: index.Range, b: index.Range) -> bool | None:
     return True if apart else False if equal else None
 
 
-def settled_reduction(kind: str, axes: Sequence[Axis], value: Node) -> Node | None:
+def fold_reduction(kind: str, axes: Sequence[Axis], value: Node) -> Node | None:
     """Returns the value of a reduction of a constant or of a condition on positions; None if only a call can
     tell it.  If a loop may be empty, the value must be the identity of the kind, which an empty loop
     gives."""
@@ -277,10 +277,10 @@ def settled_reduction(kind: str, axes: Sequence[Axis], value: Node) -> Node | No
         if chosen and (runs or value.arg == identity(kind, value.dtype)):
             return value
         return value if kind == "sum" and value.dtype.is_int and not value.arg else None
-    return _settled_at_an_end(kind, axes, value) if runs else None
+    return _fold_at_bounds(kind, axes, value) if runs else None
 
 
-def _settled_at_an_end(kind: str, axes: Sequence[Axis], value: Node) -> Node | None:
+def _fold_at_bounds(kind: str, axes: Sequence[Axis], value: Node) -> Node | None:
     """Decides an any or all by the first or last position of loops: any(i >= r over r) is true for every i,
     because of r = 0; all(p) is false if p is false at such a position for every other position."""
     if kind not in ("any", "all") or value.op not in COMPARES or len(axes) > 2:
@@ -289,27 +289,27 @@ def _settled_at_an_end(kind: str, axes: Sequence[Axis], value: Node) -> Node | N
         return None
     for ends in itertools.product(*((0, a.extent - 1) for a in axes)):
         at = {a: index.index(end) for a, end in zip(axes, ends, strict=True)}
-        found = substitute(value, at)
-        if found.op is Op.CONST and found.arg is (kind == "any"):
-            return found
+        result = substitute(value, at)
+        if result.op is Op.CONST and result.arg is (kind == "any"):
+            return result
     return None
 
 
 def conjunction(*conditions: Node) -> Node:
     """Returns the AND of conditions, without repeats and constants."""
-    found: dict[Node, None] = {}
+    terms: dict[Node, None] = {}
     stack = list(conditions)[::-1]
     while stack:
         c = stack.pop()
         if c.op is Op.AND:
             stack.extend(reversed(c.srcs))
         elif c.op is not Op.CONST:
-            found[c] = None
+            terms[c] = None
         elif not c.arg:
             return FALSE
-    if not found:
+    if not terms:
         return TRUE
-    total, *others = found
+    total, *others = terms
     for c in others:
         total = Node(Op.AND, DType.BOOL, (total, c))
     return total
@@ -345,12 +345,12 @@ def _parts(condition: Node) -> list[Node]:
     return parts
 
 
-def _assume(value: Node, facts: set[Node]) -> Node:
+def _assume(value: Node, conditions: set[Node]) -> Node:
     while value.op is Op.WHERE:
         parts = _parts(value.srcs[0])
-        if all(p in facts for p in parts):
+        if all(p in conditions for p in parts):
             value = value.srcs[1]
-        elif any(negation(p) in facts for p in parts):
+        elif any(negation(p) in conditions for p in parts):
             value = value.srcs[2]
         else:
             break

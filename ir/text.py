@@ -75,7 +75,7 @@ def _show_program(program: Program) -> str:
         if isinstance(step, Kernel):
             lines += _show_kernel(step)
         elif isinstance(step, KernelList):
-            lines.append(f"# one launch, {step.name!r}, for {len(step.rows)} kernels")
+            lines.append(f"# one launch, {step.name!r}, for {len(step.instances)} kernels")
             for kernel in kernels_of(step):
                 lines += _show_kernel(kernel)
         elif isinstance(step, Check):
@@ -193,8 +193,8 @@ def _axes(axes: Iterable[Axis]) -> str:
 
 
 def _axis(a: Axis) -> str:
-    found = _NAMED_AXIS.match(a.name)
-    return a.name if found and int(found[1]) == a.extent else f"axis({a.name!r}, {a.extent})"
+    named = _NAMED_AXIS.match(a.name)
+    return a.name if named and int(named[1]) == a.extent else f"axis({a.name!r}, {a.extent})"
 
 
 # --- parsing
@@ -331,13 +331,13 @@ class _Parser:
                 return math.nan
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return -self.number(operand)
-        found: bool | int | float = ast.literal_eval(tree)
-        return found
+        value: bool | int | float = ast.literal_eval(tree)
+        return value
 
     def axis(self, tree: ast.expr) -> Axis:
         match tree:
-            case ast.Name(id=name) if found := _NAMED_AXIS.match(name):
-                return Axis(name, int(found[1]))
+            case ast.Name(id=name) if named := _NAMED_AXIS.match(name):
+                return Axis(name, int(named[1]))
             case ast.Call(func=ast.Name(id="axis"), args=[name_node, extent]):
                 return Axis(ast.literal_eval(name_node), ast.literal_eval(extent))
         raise SyntaxError(f"not an axis: {ast.unparse(tree)}")

@@ -13,7 +13,7 @@ from frameloom.ir.index import Range, affine, bounds
 from frameloom.ir.library import DRAW, OUT_FORMS
 from frameloom.ir.node import REDUCE_KINDS, Axis, Node, index
 from frameloom.ir.ops import BINARY, COMPARES, FLOAT_ONLY, PREDICATES, UNARY, Op
-from frameloom.ir.passes.batch import in_full
+from frameloom.ir.passes.batch import expand
 from frameloom.ir.passes.memory import reads_of, size_in_bytes, writes_of
 from frameloom.ir.passes.sink_checks import bad_positions
 from frameloom.ir.passes.templates import kernels_of
@@ -36,7 +36,7 @@ from frameloom.ir.symbolic.expr import Int, Size, hint_of
 from frameloom.ir.symbolic.static_steps import CapturedSizes
 from frameloom.ir.text import show
 
-MANY_POSITIONS = 1 << 14  # with at most so many positions, each one is checked
+MAX_POSITIONS = 1 << 14  # with at most so many positions, each one is checked
 
 
 class _Fault(Exception):
@@ -47,12 +47,12 @@ class _Fault(Exception):
 
 def verify(program: Program, blame: str = "") -> None:
     """Raises VerifyError if `program` breaks a rule; `blame` names the stage that made the program."""
-    program = in_full(program)
+    program = expand(program)
     written: set[Buffer] = {b for b, _ in program.constants} | set(program.inputs)
     written |= {n.result for n in program.numbers}
     known: dict[str, Buffer] = {}
     names: set[str] = set()
-    pieces: dict[
+    stored_offsets: dict[
         Buffer, set[Node]
     ] = {}  # offsets that kernels stored to a buffer since its last read
     elements: dict[Buffer, int] = {}  # how many elements of each buffer kernels have stored
@@ -68,20 +68,20 @@ def verify(program: Program, blame: str = "") -> None:
             for buffer in read:
                 if buffer not in written and 0 not in buffer.shape:
                     raise _Fault(f"{buffer} is read before it is written")
-                pieces.pop(buffer, None)
+                stored_offsets.pop(buffer, None)
             for buffer in written_here:
-                again = buffer in written and buffer.kind is not Kind.INPUT
-                if again and buffer not in read_too:
+                is_rewritten = buffer in written and buffer.kind is not Kind.INPUT
+                if is_rewritten and buffer not in read_too:
                     # Allowed: another part of a buffer that kernels store in parts (a concatenation), or new
                     # values for a part of a buffer that is completely stored already.
-                    before, now = pieces.get(buffer), stored.get(buffer, set())
+                    before, now = stored_offsets.get(buffer), stored.get(buffer, set())
                     is_other = bool(before and now and now.isdisjoint(before))
                     is_whole = elements.get(buffer, 0) >= _count(buffer)
                     if not is_other and not (
                         is_whole and 0 < _stored(kernels, buffer) < _count(buffer)
                     ):
                         raise _Fault(f"{buffer} is written twice")
-                pieces.setdefault(buffer, set()).update(stored.get(buffer, ()))
+                stored_offsets.setdefault(buffer, set()).update(stored.get(buffer, ()))
                 count = _stored(kernels, buffer) if kernels else _count(buffer)
                 elements[buffer] = elements.get(buffer, 0) + count
             if isinstance(step, KernelList):
@@ -116,11 +116,11 @@ def _kernels_of(step: Step) -> tuple[Kernel, ...]:
 
 def _offsets(kernels: Sequence[Kernel]) -> dict[Buffer, set[Node]]:
     """Returns the offsets at which kernels store to each buffer."""
-    found: dict[Buffer, set[Node]] = {}
+    offsets: dict[Buffer, set[Node]] = {}
     for k in kernels:
         for s in k.stores:
-            found.setdefault(s.buffer, set()).add(s.offset)
-    return found
+            offsets.setdefault(s.buffer, set()).add(s.offset)
+    return offsets
 
 
 def _stored(kernels: Sequence[Kernel], buffer: Buffer) -> int:
@@ -225,7 +225,7 @@ def _at_positions(offset: Node) -> Iterator[Node]:
     captured = CapturedSizes().node(offset)
     axes = sorted(captured.free, key=lambda a: a.name)
     extents = [a.extent for a in axes]
-    if math.prod(extents) > MANY_POSITIONS:
+    if math.prod(extents) > MAX_POSITIONS:
         yield offset
         return
     offset = captured
@@ -250,7 +250,7 @@ def _check_hazards(kernel: Kernel) -> None:
                 continue
             updates = n.arg.kind is Kind.INPUT and elementwise(kernel.stores)
             if any(
-                not (w is not s and _never_meet(n.srcs[0], w.offset))
+                not (w is not s and _never_overlap(n.srcs[0], w.offset))
                 and (
                     n.srcs[0] is not w.offset
                     or (w is not s and not (updates and n in loads([w.value])))
@@ -260,7 +260,7 @@ def _check_hazards(kernel: Kernel) -> None:
                 raise _Fault(f"{kernel.name} reads {n.arg}, which it also writes", n)
 
 
-def _never_meet(one: Node, other: Node) -> bool:
+def _never_overlap(one: Node, other: Node) -> bool:
     """Whether the two offsets differ for all positions of their loops.  Symbolic sizes have the values of the
     captured call: symbolic strides do not show that rows do not overlap."""
     first, second = affine(one), affine(other)

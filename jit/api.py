@@ -125,10 +125,10 @@ def _wrap_callable(fn: Any, options: Options) -> Any:
     if isinstance(fn, staticmethod | classmethod):
         return type(fn)(_wrap_callable(fn.__func__, options))
     if isinstance(fn, functools.partial):
-        made = functools.partial(_wrap_callable(fn.func, options))
+        jitted_partial = functools.partial(_wrap_callable(fn.func, options))
         # Both partials share the dictionary itself, so that they see the same changes.
-        made.__setstate__((made.func, fn.args, fn.keywords, None))  # type: ignore[attr-defined]
-        return made
+        jitted_partial.__setstate__((jitted_partial.func, fn.args, fn.keywords, None))  # type: ignore[attr-defined]
+        return jitted_partial
     if isinstance(fn, type):
         raise OptionError(
             f"jit takes functions, methods and modules, not the class {fn.__qualname__}; decorate its methods"

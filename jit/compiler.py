@@ -104,8 +104,8 @@ def _entry_for(jitted: Any, slots: tuple[Any, ...]) -> Any:
 def _cached_cast() -> Any:
     """Returns the function that looks up or makes a cast in autocast's cache, or None if this PyTorch has
     none."""
-    found = _runtime.cached_cast(torch.zeros((), device="cpu"), 6, 0)
-    return None if found is None else _runtime.cached_cast
+    result = _runtime.cached_cast(torch.zeros((), device="cpu"), 6, 0)
+    return None if result is None else _runtime.cached_cast
 
 
 class Compiler:
@@ -233,9 +233,9 @@ class Compiler:
             log("recompiles", f"{name}: {why}")
         self._dump_entry(outcome, name, trail)
         trail.close()
-        if (told := self._explanation) is not None:
+        if (explanation := self._explanation) is not None:
             for stage, seconds in trail.seconds.items():
-                told.seconds[stage] = told.seconds.get(stage, 0.0) + seconds
+                explanation.seconds[stage] = explanation.seconds.get(stage, 0.0) + seconds
         return outcome
 
     def _retreat(self, name: str, error: Exception) -> bool:

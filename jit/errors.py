@@ -1,6 +1,7 @@
-"""The exception types.  There are three kinds of failures of a capture, and no others are caught:
+"""The exception types.  There are four kinds of failures of a capture, and no others are caught:
 
     Break   the graph ends here; this instruction runs as plain Python, and capture continues behind it
+    Avoid   this capture starts again, with a break at another instruction
     Skip    CPython runs the whole frame
     others  our own bug: raised in tests and under `fullgraph=True`, else plain Python runs, with one warning
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import opcode
 from dataclasses import dataclass
+from types import CodeType
 
 from frameloom.config import config
 
@@ -86,6 +88,14 @@ class Skip(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class Avoid(Exception):
+    """Asks for a new capture with a break at `site`: an object made there cannot be rebuilt."""
+
+    def __init__(self, site: tuple[CodeType, int]) -> None:
+        super().__init__(site)
+        self.site = site
 
 
 # Exceptions of mistakes in our own code: an instruction of ours raises them itself, and neither a function

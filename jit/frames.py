@@ -22,8 +22,8 @@ import torch
 from frameloom.capture import _capture
 from frameloom.capture.driver.session import session_of
 from frameloom.capture.guards.surroundings import builtins_are_replaced, obstacle
-from frameloom.capture.interpreter import policy
 from frameloom.capture.resume.resume_function import is_made
+from frameloom.capture.values import policy
 from frameloom.compiler import Compiler
 from frameloom.debug import Trail
 
@@ -141,9 +141,9 @@ def has_tensors(value: Any) -> bool:
 
 def _compiler_of(function: FunctionType, owner: Compiler) -> FrameCompiler:
     code = function.__code__
-    found = _compilers.get(id(code))
-    if found is not None and found[0]() is code:
-        return found[1]
+    cached = _compilers.get(id(code))
+    if cached is not None and cached[0]() is code:
+        return cached[1]
     compiler, key = FrameCompiler(function, owner), id(code)
     forget = _compilers.pop  # bound now: when Python exits, the names of this module go first
     _compilers[key] = (weakref.ref(code, lambda _: forget(key, None)), compiler)

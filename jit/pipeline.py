@@ -17,7 +17,7 @@ import torch
 import torch.fx
 
 from frameloom.autograd.gradients import Gradients
-from frameloom.autograd.result_views import as_created, as_new, as_recorded, as_told, counting
+from frameloom.autograd.result_views import as_created, as_new, as_recorded, counting, restore_views
 from frameloom.backend.assemble import assemble
 from frameloom.backend.cuda_graphs import replayed
 from frameloom.backend.draws import generator_of
@@ -25,13 +25,13 @@ from frameloom.backend.hot_shapes import steady
 from frameloom.backend.onednn import onednn
 from frameloom.backend.targets import Texts, announce, build_all, generate_all, launches
 from frameloom.capture import _capture
-from frameloom.capture.autograd.history import without_autocast
-from frameloom.capture.autograd.partition import is_view
 from frameloom.capture.autograd.prune import Partial
 from frameloom.capture.graph_passes.attention_pattern import recognised
 from frameloom.capture.recording.branches import calls_in
 from frameloom.capture.recording.captured_graph import Backward, CapturedGraph, without_examples
 from frameloom.capture.speculation.assume import restarting
+from frameloom.capture.tensors.cast_cache import without_autocast
+from frameloom.capture.tensors.schema import is_view
 from frameloom.capture.tensors.sized import Sized
 from frameloom.compile_lock import others_may_compile
 from frameloom.config import config
@@ -41,7 +41,7 @@ from frameloom.ir.library import OWN
 from frameloom.ir.lower import lower
 from frameloom.ir.lower.graph_passes.batch_norm import fold_batch_norms
 from frameloom.ir.lower.graph_passes.constants import Constants, evaluate
-from frameloom.ir.lower.layout.channels_last import LAID
+from frameloom.ir.lower.layout.channels_last import ACTUAL_STRIDES
 from frameloom.ir.passes.dependence import is_mutating
 from frameloom.ir.passes.fuse import fuse
 from frameloom.ir.passes.memory import MemoryPlan, plan_memory, views_in, writes_of
@@ -90,7 +90,7 @@ def compile_graph(
     alone = replace(captured, graph=graph, backward=None, visible=n_results)
     half = _BackwardHalf(captured, captured.backward, options, Trail(f"{trail.name} backward"))
     forward, report = _compile_one(alone, options, trail, half.prepare)
-    half.laid = _laid(report, captured.backward)
+    half.result_strides = _saved_strides(report, captured.backward)
     half.report = weakref.ref(report)  # kept alive only by those who read it
     captured = half.captured = replace(without_examples(captured), inputs=())
     return Gradients(forward, half.compile, captured), report
@@ -98,11 +98,11 @@ def compile_graph(
 
 def _without_view_results(graph: torch.fx.Graph, how: Backward) -> torch.fx.Graph:
     """Returns the forward graph with an input, which is not read, in place of each view result."""
-    made = torch.fx.Graph()
-    returned: Any = made.graph_copy(graph, {})
-    unread = made.find_nodes(op="placeholder")[how.inputs[0]]
-    made.output(tuple([unread if k in how.view_results else n for k, n in enumerate(returned)]))
-    return made
+    forward = torch.fx.Graph()
+    returned: Any = forward.graph_copy(graph, {})
+    unread = forward.find_nodes(op="placeholder")[how.inputs[0]]
+    forward.output(tuple([unread if k in how.view_results else n for k, n in enumerate(returned)]))
+    return forward
 
 
 class _BackwardHalf:
@@ -114,7 +114,7 @@ class _BackwardHalf:
         self, captured: CapturedGraph, how: Backward, options: Options, trail: Trail
     ) -> None:
         self.captured, self.how, self.options, self.trail = captured, how, options, trail
-        self.laid: Mapping[int, tuple[Int, ...]] = {}
+        self.result_strides: Mapping[int, tuple[Int, ...]] = {}
         self.report: Callable[[], GraphReport | None] = lambda: None
         self._prepared: tuple[Hashable, Written] | None = None
 
@@ -129,10 +129,10 @@ class _BackwardHalf:
             *(o.strides if isinstance(o, View) else _strides(examples[o]) if isinstance(o, int) else None for o in outputs),
             *(layout.strides for layout in self.how.layouts),
         ]  # fmt: skip
-        _lay(graph, strides)
+        _record_strides(graph, strides)
         with torch._C._DisableAutocast(), torch.no_grad():
-            behind = self._behind(graph, ())
-            written = _written(behind, self.options, self.trail, lambda *_: forward.texts.go_on())
+            captured = self._captured_backward(graph, ())
+            written = _written(captured, self.options, self.trail, lambda *_: forward.texts.go_on())
         self._prepared = _key(graph, strides), written
 
     def compile(self, graph: torch.fx.Graph, examples: tuple[Any, ...]) -> Compiled:
@@ -140,22 +140,22 @@ class _BackwardHalf:
         strides = [_strides(example) for example in examples]
         for k, node in enumerate(places):
             if strides[k] is not None and isinstance(like := node.meta["val"], Sized):
-                strides[k] = self.laid.get(k, like.stride())
-        _lay(graph, strides)
+                strides[k] = self.result_strides.get(k, like.stride())
+        _record_strides(graph, strides)
         written = None
         if self._prepared is not None and self._prepared[0] == _key(graph, strides):
             (_, written), self._prepared = self._prepared, None
         trail = self.trail if written is not None else Trail(self.trail.name)
         try:
-            behind = self._behind(graph, examples)
-            compiled, part = _compile_one(behind, self.options, trail, written=written)
+            captured = self._captured_backward(graph, examples)
+            compiled, part = _compile_one(captured, self.options, trail, written=written)
         finally:
             trail.close()
         if (whole := self.report()) is not None:
             whole.backward.append(part)
         return compiled
 
-    def _behind(self, graph: torch.fx.Graph, examples: tuple[Any, ...]) -> CapturedGraph:
+    def _captured_backward(self, graph: torch.fx.Graph, examples: tuple[Any, ...]) -> CapturedGraph:
         return replace(
             self.captured,
             graph=graph,
@@ -179,11 +179,11 @@ def _strides(value: Any) -> tuple[Int, ...] | None:
     return value.stride() if isinstance(value, torch.Tensor) else None
 
 
-def _lay(graph: torch.fx.Graph, strides: Sequence[tuple[Int, ...] | None]) -> None:
+def _record_strides(graph: torch.fx.Graph, strides: Sequence[tuple[Int, ...] | None]) -> None:
     """Notes the real strides of the inputs at their nodes, if they differ from the recorded ones."""
     for node, own in zip(graph.find_nodes(op="placeholder"), strides, strict=True):
         if own is not None and not all(map(same, own, node.meta["val"].stride())):
-            node.meta[LAID] = own
+            node.meta[ACTUAL_STRIDES] = own
 
 
 def _key(graph: torch.fx.Graph, strides: Sequence[tuple[Int, ...] | None]) -> Hashable:
@@ -191,14 +191,14 @@ def _key(graph: torch.fx.Graph, strides: Sequence[tuple[Int, ...] | None]) -> Ha
     return tuple(node.name for node in graph.nodes), tuple(strides)
 
 
-def _laid(report: GraphReport, how: Backward) -> dict[int, tuple[Int, ...]]:
+def _saved_strides(report: GraphReport, how: Backward) -> dict[int, tuple[Int, ...]]:
     """Returns the strides of the results that the forward graph saves, by their position among the inputs of
     the backward graph."""
     if report.fused is None or not how.sizes:
         return {}
     outputs = [report.fused.outputs[k] for k in how.saved_outputs]
     places = enumerate(outputs, len(how.saved_inputs))
-    return {k: made.strides for k, made in places if isinstance(made, View)}
+    return {k: output.strides for k, output in places if isinstance(output, View)}
 
 
 def _compile_one(
@@ -218,13 +218,13 @@ def _compile_one(
         trail.dump("graph_runnable.py", runnable(captured))
     if options.backend == "eager":
         # Its `forward`, to skip the hooks that a program may set for all modules.
-        made = _left_alone(captured.gm.forward, captured)
-        made = restarting(made) if captured.restarts else made
-        return made, GraphReport(without_examples(captured))
+        compiled = _isolate(captured.gm.forward, captured)
+        compiled = restarting(compiled) if captured.restarts else compiled
+        return compiled, GraphReport(without_examples(captured))
     if options.backend is not None:
-        made = _left_alone(_call_backend(captured, options), captured)
-        made = restarting(made) if captured.restarts else made
-        return made, GraphReport(without_examples(captured))
+        compiled = _isolate(_call_backend(captured, options), captured)
+        compiled = restarting(compiled) if captured.restarts else compiled
+        return compiled, GraphReport(without_examples(captured))
     if written is None:
         announce(captured)
         written = _written(captured, options, trail)
@@ -312,8 +312,8 @@ def _assembled(
     with trail.stage("build"), while_building():
         built = build_all(written.texts)
     with trail.stage("plan"):
-        told = steady(captured, options, trail.name, _compile_steady)
-        plan = assemble(captured, program, written.memory, built, told)
+        specializer = steady(captured, options, trail.name, _compile_steady)
+        plan = assemble(captured, program, written.memory, built, specializer)
         if options.replay:
             plan = replayed(plan, program, captured)
         calls = [s for s in program.steps if isinstance(s, Extern)]
@@ -357,7 +357,7 @@ def _call_backend(captured: CapturedGraph, options: Options) -> Compiled:
     return compiled
 
 
-def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
+def _isolate(compiled: Compiled, captured: CapturedGraph) -> Compiled:
     """Wraps a backend's function so that it runs without frame hook and without autograd.  The code of a
     backend is not code of the program: the frame hook would compile it for that backend again and again.
     Autograd's histories are made outside of it, as with our own plans: a graph writes to parameters, too."""
@@ -371,15 +371,17 @@ def _left_alone(compiled: Compiled, captured: CapturedGraph) -> Compiled:
         try:
             # The graph contains the casts that the program's settings require.
             with torch.no_grad(), without_autocast():
-                made = compiled(*inputs)
+                outputs = compiled(*inputs)
         finally:
             _capture.hook_restore(suspended)
         if views_behind:
-            return tuple([as_new(m, inputs) for m in made])
-        return as_recorded(as_told(made, views, recorded, inputs), recorded & views, inputs)
+            return tuple([as_new(m, inputs) for m in outputs])
+        return as_recorded(
+            restore_views(outputs, views, recorded, inputs), recorded & views, inputs
+        )
 
-    told: Compiled = as_created(run, captured.creation)
-    return told
+    result: Compiled = as_created(run, captured.creation)
+    return result
 
 
 def _readable(captured: CapturedGraph) -> str:

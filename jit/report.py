@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dis
-import io
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,15 +64,17 @@ def _show(program: Any) -> str:
 
 
 def bytecode_text(entry: Any) -> str:
-    """Returns what an entry runs, as text: the disassembled new code, or a note that there is none."""
+    """Returns what an entry runs, as text: the new code as the `bytecode` package lists it, or a note that
+    there is none."""
     if entry.kind != "code":
         return {
             "direct": "no bytecode: the call runs the plan and builds its result in C",
             "plain": f"the original bytecode, unchanged ({entry.target})",
         }[entry.kind]
-    out = io.StringIO()
-    dis.dis(getattr(entry.target, "__code__", entry.target), file=out)
-    return out.getvalue()
+    import bytecode  # only who reads the listing waits for it
+
+    code = getattr(entry.target, "__code__", entry.target)
+    return bytecode.format_bytecode(bytecode.Bytecode.from_code(code), lineno=True)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class Restart:
         self.draws: int | None = None  # the first step that draws
         self.writes: int | None = None  # the first step that writes to an input
         self.remembers = False  # whether the state of the generator has to be restored
-        self.is_too_late = False  # whether an assumption on data is checked after a write
+        self.checks_after_write = False  # whether an assumption on data is checked after a write
 
     def look_at(self, step: Step, number: int) -> None:
         if self.writes is None and writes_input(step):
@@ -39,7 +39,7 @@ class Restart:
         if self.writes is None:
             self.remembers |= self.draws is not None
         elif defines(step) or (isinstance(step, Check) and step.bails_out):
-            self.is_too_late = True
+            self.checks_after_write = True
 
     def steps(self, count: int) -> int:
         """Returns how many of the first of `count` steps may fail before the call has changed anything."""

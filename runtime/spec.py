@@ -237,7 +237,7 @@ class PlanSpec:
     repeated: Mapping[int, int] = field(default_factory=dict)
     sizes: tuple[SizeCall, ...] = ()
     keys: tuple[int, ...] = ()  # those of `sizes` that decide the others
-    # Called once with the plan and values of `keys` that come often; Plan.settle takes the plan that is
+    # Called once with the plan and values of `keys` that come often; Plan.specialize takes the plan that is
     # compiled for them.
     steady: Callable[[Any, tuple[int, ...]], object] | None = None
     keep: tuple[Any, ...] = ()  # objects that must live as long as the plan (loaded libraries)

@@ -12,7 +12,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def handed_over(leaves: Sequence[T], others: Sequence[T]) -> list[T]:
+def insertion_order(leaves: Sequence[T], others: Sequence[T]) -> list[T]:
     """Returns `leaves` and then `others`, in an order in which the leaves leave the heap in the given
     order."""
     count = len(leaves)

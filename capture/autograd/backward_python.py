@@ -19,12 +19,12 @@ import torch.fx
 
 from frameloom.capture.bytecode.instruction import Instr, decode
 from frameloom.capture.interpreter.context_managers import GRAD, read
-from frameloom.capture.values.base import Avoid, LazyValue, NotConstant, Raised, Value
+from frameloom.capture.values.base import LazyValue, NotConstant, Raised, Value
 from frameloom.capture.values.containers.container import ListValue
 from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.containers.sets import SetValue
 from frameloom.capture.values.function import CellValue, FunctionValue
-from frameloom.errors import Break, Skip
+from frameloom.errors import Avoid, Break, Skip
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.frame import Broken, Frame, FrameState
@@ -66,14 +66,14 @@ class Place:
     def of(cls, frame: Frame) -> Place:
         return cls(frame, frame.at, [*frame.stack])
 
-    def go_there(self) -> None:
+    def restore(self) -> None:
         self.frame.at = self.at
         self.frame.stack[:] = self.stack
 
 
 @dataclass
-class Later:
-    """One such piece of code. `again`: interprets it again and returns whether that records the same."""
+class DeferredCode:
+    """One such piece of code. `replay`: interprets it again and returns whether that records the same."""
 
     frames: tuple[Place, ...]  # where it was passed, the innermost first
     mark: int  # of the journal, at the time of interpretation
@@ -81,10 +81,10 @@ class Later:
     reads: frozenset[int]  # identities of the values that it may reach
     names: frozenset[str]  # of globals and attributes, in its code and in all code that it calls
     has_containers: bool  # whether it may reach items of a list, a dictionary or a set
-    again: Callable[[], bool]
+    replay: Callable[[], bool]
 
 
-def hand_over(t: Tracer, given: Iterable[Value], entered: int, again: Callable[[], bool]) -> None:
+def hand_over(t: Tracer, given: Iterable[Value], entered: int, replay: Callable[[], bool]) -> None:
     """Notes code that was just interpreted. `given`: the function and its arguments; `entered`: how many
     frames were entered before."""
     frames, frame = [], t.frame
@@ -93,31 +93,31 @@ def hand_over(t: Tracer, given: Iterable[Value], entered: int, again: Callable[[
         frame = frame.parent
     settings = {key: read(key) for key in t.settings.start}
     reached = _reached(t, given)
-    t.later.append(
-        Later(
+    t.deferred_code.append(
+        DeferredCode(
             frames=tuple(frames),
             mark=t.mark(),
             settings=settings,
             reads=frozenset(reached),
             names=frozenset().union(*(code.co_names for code in t.entered[entered:])),
             has_containers=any(isinstance(v, CONTAINERS) for v in reached.values()),
-            again=again,
+            replay=replay,
         )
     )
-    t.on_undo(t.later.pop)
+    t.on_undo(t.deferred_code.pop)
 
 
-def check_later(t: Tracer, end: Value | Broken | Skip | None = None) -> None:
+def check_deferred_code(t: Tracer, end: Value | Broken | Skip | None = None) -> None:
     """Checks the noted code before a pass, or at the `end` of the capture."""
     states: Sequence[FrameState] = getattr(end, "states", ())
     reshaped = _reached(t, states[-1].stack) if states and end.cause.kind in RESHAPES else {}  # type: ignore[union-attr]
-    for later in [*t.later]:
+    for deferred in [*t.deferred_code]:
         if (
-            (_has_changed(t, later) and not _is_same(t, later))
-            or any(_may_change(state, later) for state in states)
-            or not later.reads.isdisjoint(reshaped)
+            (_has_changed(t, deferred) and not _is_same(t, deferred))
+            or any(_may_change(state, deferred) for state in states)
+            or not deferred.reads.isdisjoint(reshaped)
         ):
-            raise Avoid(_site(later.frames[0]))
+            raise Avoid(_site(deferred.frames[0]))
 
 
 def _reached(t: Tracer, values: Iterable[Value]) -> dict[int, Value]:
@@ -128,9 +128,9 @@ def _reached(t: Tracer, values: Iterable[Value]) -> dict[int, Value]:
     while stack:
         value = stack.pop()
         if isinstance(value, LazyValue):
-            if value.found is None:
+            if value.realized is None:
                 continue
-            value = value.found
+            value = value.realized
         if id(value) in seen:
             continue
         seen[id(value)] = value
@@ -140,41 +140,43 @@ def _reached(t: Tracer, values: Iterable[Value]) -> dict[int, Value]:
     return seen
 
 
-def _has_changed(t: Tracer, later: Later) -> bool:
+def _has_changed(t: Tracer, deferred: DeferredCode) -> bool:
     """Whether any value that it may reach was changed since. Which objects from before the call it reaches is
     not known."""
-    changed = (entry[0] for entry in t._journal[later.mark :] if isinstance(entry, tuple))
-    return any(v.origin is not None or id(v) in later.reads for v in changed)
+    changed = (entry[0] for entry in t._journal[deferred.mark :] if isinstance(entry, tuple))
+    return any(v.origin is not None or id(v) in deferred.reads for v in changed)
 
 
-def _is_same(t: Tracer, later: Later) -> bool:
-    settings = {**t.settings.start, **later.settings}
+def _is_same(t: Tracer, deferred: DeferredCode) -> bool:
+    settings = {**t.settings.start, **deferred.settings}
     if any(read(key) != state for key, state in settings.items() if key != GRAD):
         return False
     outer, mark = t.frame, t.mark()
-    now = [Place.of(place.frame) for place in later.frames]
-    t.frame = later.frames[0].frame
-    for place in later.frames:
-        place.go_there()
+    now = [Place.of(place.frame) for place in deferred.frames]
+    t.frame = deferred.frames[0].frame
+    for place in deferred.frames:
+        place.restore()
     try:
         with suppress(Break, Skip, Raised, NotConstant, Avoid):
-            return later.again()
+            return deferred.replay()
         return False
     finally:
         t.take_back(mark)
         t.frame = outer
         for place in now:
-            place.go_there()
+            place.restore()
 
 
-def _may_change(state: FrameState, later: Later) -> bool:
+def _may_change(state: FrameState, deferred: DeferredCode) -> bool:
     """Whether the frame, continued in Python, may change what that code reads; judged by the frame's own
     instructions and those of functions defined in it."""
-    found = Stores(state.code, state.at.index)
-    cells = {n for n, v in state.slots.items() if isinstance(v, CellValue) and id(v) in later.reads}
-    if not cells.isdisjoint(found.cells) or not later.names.isdisjoint(found.names):
+    stores = Stores(state.code, state.at.index)
+    cells = {
+        n for n, v in state.slots.items() if isinstance(v, CellValue) and id(v) in deferred.reads
+    }
+    if not cells.isdisjoint(stores.cells) or not deferred.names.isdisjoint(stores.names):
         return True
-    return found.any or (later.has_containers and found.items)
+    return stores.any or (deferred.has_containers and stores.items)
 
 
 class Stores:
@@ -196,11 +198,11 @@ class Stores:
             waiting += [index + 1, *(other.index for other in others if other is not None)]
         for inner in code.co_consts:
             if isinstance(inner, CodeType):
-                found = Stores(inner)
-                self.cells |= found.cells & {*inner.co_freevars}
-                self.names |= found.names
-                self.items |= found.items
-                self.any |= found.any
+                inner_stores = Stores(inner)
+                self.cells |= inner_stores.cells & {*inner.co_freevars}
+                self.names |= inner_stores.names
+                self.items |= inner_stores.items
+                self.any |= inner_stores.any
 
     def _note(self, at: Instr) -> None:
         verb, _, what = at.op.partition("_")

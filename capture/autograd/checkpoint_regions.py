@@ -1,7 +1,7 @@
 """Checkpointed regions, and which inputs that they read may change before the backward pass.
 
 Plain PyTorch saves the arguments of a region as autograd saves tensors, and checks that they were not
-changed. Other values that the region reads (weights, closure cells) are read when it is computed again,
+changed. Other values that the region reads (weights, closure cells) are read when it is recomputed,
 changed or not, without a check."""
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch.fx
 
-from frameloom.capture.autograd.gradient_flow import FROM
 from frameloom.capture.autograd.redrawn import STATE, operands_of
+from frameloom.capture.recording.backward_marks import FROM
 from frameloom.capture.recording.captured_graph import copy_node
 from frameloom.capture.tensors.schema import draws
 from frameloom.errors import Break
@@ -29,7 +29,7 @@ REGION = "region"  # in a node's meta: its Region
 
 
 @dataclass(frozen=True, eq=False)
-class Stretch:
+class NodeRange:
     """A checkpointed part of the program: the sequence numbers of the autograd nodes that it makes, from
     `first` up to but not including `end`."""
 
@@ -42,12 +42,12 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Region:
-    """Marks a node in a part of the program that the user wants computed again."""
+    """Marks a node in a part of the program that the user wants recomputed."""
 
     is_result: bool  # whether the rest of the program reads it, so that it may be saved
     reentrant: bool
-    stretch: Stretch
-    again: bool = False  # whether it is computed again, for the derivative of the region
+    node_range: NodeRange
+    recomputed: bool = False  # whether it is recomputed, for the derivative of the region
 
 
 class Regions:
@@ -58,27 +58,29 @@ class Regions:
         _refuse_changed(graph)
         self.copies = _with_copies(graph)
         regions = (n.meta.get(REGION) for n in graph.nodes)
-        stretches = sorted({r.stretch for r in regions if r is not None}, key=lambda s: s.first)
-        self.inside = {s: histories.saved_between(s.first, s.end) for s in stretches}
-        for s in stretches:
+        node_ranges = sorted(
+            {r.node_range for r in regions if r is not None}, key=lambda s: s.first
+        )
+        self.inside = {s: histories.saved_between(s.first, s.end) for s in node_ranges}
+        for s in node_ranges:
             # Eager refuses, even where the value of the argument is not needed.
             if self.inside[s] and any(m.counted != count for m, count in s.arguments):
                 raise Break("gradient", "an argument of a checkpointed region is changed in place")
-        ends = [0, *(n for s in stretches for n in (s.first, s.end)), NO_END]
+        ends = [0, *(n for s in node_ranges for n in (s.first, s.end)), NO_END]
         spans = [*zip(ends[::2], ends[1::2], strict=True)]
         # Per memory that eager checks: the passes that check it. It is saved to compute regions again, or for
         # the rest of the program.
-        self.kept: dict[Any, set[int]] = {}
-        for stretch, own in self.inside.items():
+        self.checked_memories: dict[Any, set[int]] = {}
+        for node_range, own in self.inside.items():
             passes = set().union(*own.values())
-            self._add((memory, passes) for memory, _ in stretch.arguments)
+            self._add((memory, passes) for memory, _ in node_range.arguments)
         for span in spans:
             self._add(histories.saved_between(*span).items())
-        self.outside = {id(memory) for memory in self.kept}
+        self.outside = {id(memory) for memory in self.checked_memories}
 
     def _add(self, kept: Iterable[tuple[Any, set[int]]]) -> None:
         for memory, passes in kept:
-            self.kept.setdefault(memory, set()).update(passes)
+            self.checked_memories.setdefault(memory, set()).update(passes)
 
     def results(self, nodes: Iterable[Node]) -> set[Node]:
         """Returns the results of regions that eager saves for the rest of the program, and does not compute
@@ -96,33 +98,35 @@ class Regions:
         kept: Sequence[Node],
         forward: Sequence[Node],
         saved: Collection[Node],
-        again: Collection[Node],
+        recomputed: Collection[Node],
     ) -> set[Node]:
         """Returns those of the inputs `kept` that only regions read. It leaves out those where the compiled
         pass could not follow eager with a changed value: where it has one value, but eager has two, the saved
-        one and one computed again for the region."""
+        one and one recomputed for the region."""
         if not self.inside:
             return set()
-        found = {n for n in kept if id(memory_of(n)) not in self.outside}
-        own, copies = {id(memory_of(n)) for n in found}, {*self.copies.values()}
-        reads: dict[Node, set[Node]] = {n: {n} for n in found}
+        candidates = {n for n in kept if id(memory_of(n)) not in self.outside}
+        own, copies = {id(memory_of(n)) for n in candidates}, {*self.copies.values()}
+        reads: dict[Node, set[Node]] = {n: {n} for n in candidates}
         for n in forward:
             of = set().union(*(reads.get(a, ()) for a in operands_of(n)))
             if n in saved:  # with its former value
                 region = n.meta.get(REGION)
-                if region is not None and region.again:
-                    found -= of
+                if region is not None and region.recomputed:
+                    candidates -= of
                 continue
-            if of and n in again and n not in copies and id(memory_of(n)) not in own:
-                found -= of if self._is_there_once(n, again) else set()
+            if of and n in recomputed and n not in copies and id(memory_of(n)) not in own:
+                candidates -= of if self._has_single_value(n, recomputed) else set()
             if of:
                 reads[n] = of
-        return found
+        return candidates
 
-    def _is_there_once(self, n: Node, again: Collection[Node]) -> bool:
-        stretch = _stretch(n)
-        others = [own for s, own in self.inside.items() if s is not stretch]
-        if stretch is None or any(_stretch(u) is not stretch for u in n.users if u in again):
+    def _has_single_value(self, n: Node, recomputed: Collection[Node]) -> bool:
+        node_range = _node_range(n)
+        others = [own for s, own in self.inside.items() if s is not node_range]
+        if node_range is None or any(
+            _node_range(u) is not node_range for u in n.users if u in recomputed
+        ):
             return True
         memory = memory_of(n)
         return id(memory) in self.outside or any(memory in own for own in others)
@@ -137,10 +141,10 @@ def _refuse_changed(graph: torch.fx.Graph) -> None:
     for n in graph.nodes:
         for a in n.all_input_nodes if REGION in n.meta else ():
             memory = memory_of(a)
-            if memory is None or not memory.version or _stretch(a) is _stretch(n):
+            if memory is None or not memory.version or _node_range(a) is _node_range(n):
                 continue
             written = memory.root.node
-            if place[written] > place[n] and _stretch(written) is not _stretch(n):
+            if place[written] > place[n] and _node_range(written) is not _node_range(n):
                 raise Break("gradient", "what a checkpointed region reads is changed in place")
 
 
@@ -154,30 +158,30 @@ def _with_copies(graph: torch.fx.Graph) -> dict[Node, Node]:
         if (number := user.meta.get(FROM)) is None:
             continue
         for n in user.all_input_nodes:
-            stretch = _stretch(n)
-            if stretch is not None and stretch.first <= number < stretch.end:
+            node_range = _node_range(n)
+            if node_range is not None and node_range.first <= number < node_range.end:
                 derivative.append((user, n))
     wanted = {n for _, n in derivative}
     for n in reversed(nodes):
         if n in wanted:
-            wanted.update(a for a in n.all_input_nodes if _stretch(a) is _stretch(n))
+            wanted.update(a for a in n.all_input_nodes if _node_range(a) is _node_range(n))
     drawn = {n for n in wanted if not _is_copied(n)}
     for n in reversed(nodes):
         if n in drawn:
-            drawn.update(a for a in n.all_input_nodes if _stretch(a) is _stretch(n))
-            n.meta[REGION] = replace(n.meta[REGION], again=True)
+            drawn.update(a for a in n.all_input_nodes if _node_range(a) is _node_range(n))
+            n.meta[REGION] = replace(n.meta[REGION], recomputed=True)
     copies: dict[Node, Node] = {}
     for n in nodes:
         if n in wanted and _is_copied(n):
             own = {
                 a: copies[a]
                 for a in n.all_input_nodes
-                if a in copies and _stretch(a) is _stretch(n)
+                if a in copies and _node_range(a) is _node_range(n)
             }
             # Inserted before `n`: nodes after the last node of the recording belong to the derivatives.
             with graph.inserting_before(n):
                 copies[n] = copy_node(graph, n, functools.partial(_or_itself, own))
-            copies[n].meta[REGION] = replace(n.meta[REGION], is_result=False, again=True)
+            copies[n].meta[REGION] = replace(n.meta[REGION], is_result=False, recomputed=True)
     for user, n in derivative:
         user.replace_input_with(n, copies.get(n, n))
     return copies
@@ -193,9 +197,9 @@ def _is_copied(n: Node) -> bool:
     return n.op == "call_function" and (STATE in made_by.meta or not draws(made_by))
 
 
-def _stretch(n: Node) -> Stretch | None:
+def _node_range(n: Node) -> NodeRange | None:
     region = n.meta.get(REGION)
-    return region and region.stretch
+    return region and region.node_range
 
 
 def memory_of(n: Node) -> Any:

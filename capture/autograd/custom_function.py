@@ -18,14 +18,13 @@ import torch.fx
 from torch.autograd.function import once_differentiable
 from torch.fx.node import map_aggregate
 
-from frameloom.capture.autograd.gradient_flow import FUNCTION, note_node
-from frameloom.capture.autograd.gradient_layouts import PINNED, lay_again, value_of
-from frameloom.capture.autograd.partition import is_view
+from frameloom.capture.autograd.gradient_layouts import PINNED, propagate_layouts, value_of
+from frameloom.capture.recording.backward_marks import FUNCTION, note_node
 from frameloom.capture.recording.captured_graph import Layout, function_of, graph_of
-from frameloom.capture.symbolic.static_graph import graph_at_sizes, sizes_in
+from frameloom.capture.recording.static_graph import graph_at_sizes, sizes_in
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import current
-from frameloom.capture.tensors.schema import stays_unused
+from frameloom.capture.tensors.schema import is_view, stays_unused
 from frameloom.errors import Break
 from frameloom.ir.symbolic.expr import Symbol
 
@@ -81,12 +80,12 @@ class Derivative:
         came, plain = (dict(zip(places, of, strict=True)) for of in (given, resolved))
         copies = dict(zip(graph.nodes, self.reads, strict=False))
         copies.update((p, current(fake, recorder)) for p, fake in plain.items())
-        found = []
+        outputs = []
         for node in graph.nodes:
             if node.op == "output":
                 # A gradient that is passed on stays as it came, or is a view of the zeros that the function
                 # gets for it.
-                found = [
+                outputs = [
                     (aten.alias.default(came[n]) if self.fills else came[n])
                     if n in came
                     else _result(n, plain, copies, recorder)
@@ -98,7 +97,7 @@ class Derivative:
         while last.next.op != "root":
             last = last.next
             note_node(last, FUNCTION)
-        return [None if k is None else found[k] for k in self.made]
+        return [None if k is None else outputs[k] for k in self.made]
 
     def _graph_for(self, gradients: Sequence[Any]) -> torch.fx.Graph:
         """Returns `graph` for gradients with these layouts: layouts of its results depend on them."""
@@ -118,7 +117,7 @@ class Derivative:
             inputs = [n for n in nodes if n.op == "placeholder"]
             graph = graph_of(inputs, nodes[len(inputs) : -1], nodes[-1].args[0])
         with torch._C._DisableTorchDispatch():
-            lay_again(graph, layouts)
+            propagate_layouts(graph, layouts)
         return graph
 
 
@@ -132,13 +131,13 @@ def _result(
         views.append(base)
         base = base.args[0]
     if base in fakes:
-        found = fakes[base]
+        result = fakes[base]
         for view in reversed(views):
             args, kwargs = map_aggregate((view.args[1:], view.kwargs), value_of)
-            found = view.target(found, *args, **kwargs)
+            result = view.target(result, *args, **kwargs)
             if PINNED in view.meta:
-                found.node.meta[PINNED] = True
-        return found
+                result.node.meta[PINNED] = True
+        return result
     like = node.meta["val"]
     copies[node].meta["val"] = fake = Fake(like.meta, like.device)
     recorder.adopt(fake, copies[node])
@@ -179,12 +178,12 @@ def attach(
     """Returns the results with the function's own history."""
     apply = APPLY.__get__(None, Applied)
     derivative.operands = [current(f, recorder) for f in operands]
-    found = list(apply(derivative, recorder, results, saved, *operands))
-    derivative.results = [current(f, recorder) for f in found]
-    for k, fake in enumerate(found):
-        fake.by_function = derivative.function, k, len(found)
+    outputs = list(apply(derivative, recorder, results, saved, *operands))
+    derivative.results = [current(f, recorder) for f in outputs]
+    for k, fake in enumerate(outputs):
+        fake.by_function = derivative.function, k, len(outputs)
     recorder.functions.append(derivative)
-    return found
+    return outputs
 
 
 def as_made_by(tensor: torch.Tensor, name: str, number: int, count: int) -> Any:
@@ -279,12 +278,14 @@ class Replay:
         if transform() is None and not any(map(is_batched, given)):
             given = [g.resolve_conj().resolve_neg() for g in given]
             if not all(own.is_of(g) for own, g in zip(layouts, given, strict=True)):
-                run = self._as_they_lie(reads, given)
+                run = self._function_for_layouts(reads, given)
                 if run is not None:
                     return run(*reads, *given)
         return self._own(*reads, *[own.fit(g) for own, g in zip(layouts, given, strict=True)])
 
-    def _as_they_lie(self, reads: Sequence[Any], given: Sequence[Any]) -> Callable[..., Any] | None:
+    def _function_for_layouts(
+        self, reads: Sequence[Any], given: Sequence[Any]
+    ) -> Callable[..., Any] | None:
         """Returns the function for gradients with these layouts; None if their sizes do not determine all
         sizes of the graph."""
         sizes = sizes_in(self.derivative.graph, [*reads, *given])

@@ -38,15 +38,15 @@ class Detached:
     inference: bool = False
 
 
-def detached(outputs: Sequence[Fake], went_back: bool) -> dict[int, Detached]:
+def detached(outputs: Sequence[Fake], ran_backward: bool) -> dict[int, Detached]:
     """Returns the results that share memory with an input, or with each other and without histories; and
     those cut from a tensor made in inference mode."""
     cuts = [_cuts(fake) for fake in outputs]
     used = Counter(id(c) for some in cuts for c in some)
     memories = Counter(id(fake.memory) for fake in outputs)
     numbers = {id(fake): n for n, fake in reversed([*enumerate(outputs)])}
-    has_histories = not went_back and any(fake.requires_grad for fake in outputs)
-    found = {}
+    has_histories = not ran_backward and any(fake.requires_grad for fake in outputs)
+    by_output = {}
     for n, (fake, some) in enumerate(zip(outputs, cuts, strict=True)):
         if fake.memory is None or fake.view_of is None:
             continue
@@ -63,7 +63,7 @@ def detached(outputs: Sequence[Fake], went_back: bool) -> dict[int, Detached]:
             # made together with all its views
             if root.requires_grad and has_histories and not together:
                 continue
-        if some and _is_told_behind(fake, some[-1]):
+        if some and _is_tracked_view(fake, some[-1]):
             steps = tuple(
                 Cut(
                     id(c),
@@ -74,33 +74,33 @@ def detached(outputs: Sequence[Fake], went_back: bool) -> dict[int, Detached]:
                 for c in some
             )
             grad = None if some[-1] is fake else fake.view_of.grad
-            found[n] = Detached(steps, grad, fake.view_of.inference)
+            by_output[n] = Detached(steps, grad, fake.view_of.inference)
         elif is_inference(fake):
             continue
         elif not counts(fake) or (root.requires_grad and not fake.requires_grad):
             cut = Cut(n, not counts(fake), n, fake.view_of.inference)
-            found[n] = Detached((cut,))
-    return found
+            by_output[n] = Detached((cut,))
+    return by_output
 
 
 def _cuts(fake: Fake) -> list[Fake]:
     """Returns the last tensor by `.data` that it is or is a view of, and the last one by `detach` after
     that."""
-    found: list[Fake] = []
+    cuts: list[Fake] = []
     while fake.view_of is not None:
         if not fake.view_of.counts:
-            return [fake, *found]
-        if fake.view_of.func is DETACH and not found:
-            found = [fake]
+            return [fake, *cuts]
+        if fake.view_of.func is DETACH and not cuts:
+            cuts = [fake]
         fake = fake.view_of.parent
-    return found
+    return cuts
 
 
-def _is_told_behind(fake: Fake, cut: Fake) -> bool:
+def _is_tracked_view(fake: Fake, cut: Fake) -> bool:
     """Whether it is `cut`, or autograd treats it as a view of `cut`."""
     own = fake
     while fake is not cut:
-        if not fake.view_of.told:
+        if not fake.view_of.is_known_view:
             return False
         fake = fake.view_of.parent
     return own is cut or not (own.requires_grad or is_inference(own))

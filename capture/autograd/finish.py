@@ -15,30 +15,30 @@ from frameloom.capture.autograd.history import check_inputs
 from frameloom.capture.autograd.outputs import (
     Outputs,
     creation_of,
-    meet_histories,
     recorded_views,
-    told_views,
+    refresh_histories,
+    tracked_views,
 )
 from frameloom.capture.autograd.trace import Joint, wants_gradients
 from frameloom.capture.recording.captured_graph import CapturedGraph
 from frameloom.capture.recording.dead_calls import has_no_elements, is_refused, is_unread
-from frameloom.capture.recording.views import check_bits, check_memory_behind
-from frameloom.capture.recording.writes import forget_values, write_back
-from frameloom.capture.symbolic.saved_sizes import needed_for_sizes, symbols_in
-from frameloom.capture.symbolic.unbacked_sizes import (
+from frameloom.capture.recording.unbacked_sizes import (
     assumed,
     avoid_parts,
     check_returned,
     numbers_compared,
 )
+from frameloom.capture.recording.views import check_bits, check_memory_behind
+from frameloom.capture.recording.writes import forget_values, write_back
+from frameloom.capture.symbolic.saved_sizes import needed_for_sizes, symbols_in
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import current
 from frameloom.capture.tensors.schema import (
     may_raise,
     stays_unused,
 )
-from frameloom.capture.values.base import Avoid
 from frameloom.config import config
+from frameloom.errors import Avoid
 
 if TYPE_CHECKING:
     from frameloom.capture.recording.recorder import Recorder
@@ -48,7 +48,7 @@ def remake_histories(recorder: Recorder, outputs: Sequence[Fake]) -> None:
     """Lets autograd make new histories for views whose base was written to."""
     recorder.site = None
     with recorder:
-        meet_histories(outputs)
+        refresh_histories(outputs)
 
 
 def finish(recorder: Recorder, outputs: Sequence[Fake]) -> CapturedGraph:
@@ -58,20 +58,20 @@ def finish(recorder: Recorder, outputs: Sequence[Fake]) -> CapturedGraph:
         avoid_parts(recorder)
     check_memory_behind(outputs)
     check_bits(outputs)
-    recorder.layout_assumptions.settle(outputs)
+    recorder.layout_assumptions.make_guards(outputs)
     mutated = write_back(recorder)
     counts = {i: recorder.inputs[i][2].memory.counted for i in mutated}
-    recorded, pieces = recorded_views(outputs)
-    views = told_views(outputs, recorded | pieces)
+    recorded, multi_output = recorded_views(outputs)
+    views = tracked_views(outputs, recorded | multi_output)
     # Plans make views in the mode in which they are called.
-    creation = creation_of(outputs, pieces, () if recorder.grad else recorded)
+    creation = creation_of(outputs, multi_output, () if recorder.grad else recorded)
     values = forget_values(outputs)
     backward = None
     if config.gradients:
         check_inputs(recorder)
     if wants_gradients(outputs):
         # A backward graph gets sizes from the call's inputs, not sizes computed from them.
-        recorder.shape_env.settle_some(lambda symbol: symbol.source.origin is None)
+        recorder.shape_env.specialize_symbols(lambda symbol: symbol.source.origin is None)
         nodes, backward = Joint(recorder, Outputs(outputs), values).cut()
     else:
         nodes = [current(fake, recorder) for fake in outputs]

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.autograd.history import history, places_saved_by, saved_by, without_autocast
-from frameloom.capture.symbolic.unbacked_sizes import avoid_unbacked
+from frameloom.capture.autograd.history import history, places_saved_by, saved_by
+from frameloom.capture.recording.unbacked_sizes import avoid_unbacked
+from frameloom.capture.tensors.cast_cache import without_autocast
 from frameloom.capture.tensors.fake import Fake
-from frameloom.capture.values.base import Avoid
-from frameloom.errors import Break, Skip
+from frameloom.errors import Avoid, Break, Skip
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
@@ -29,7 +29,7 @@ TWICE = (
 )
 
 
-class Spent(torch.autograd.Function):
+class FreedHistory(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, made: tuple[Any, ...], *ends: Any) -> Any:
         context.save_for_backward(*made[1:])
@@ -42,7 +42,7 @@ class Spent(torch.autograd.Function):
 
 
 @dataclass(frozen=True)
-class Past:
+class FreedPath:
     """The freed history of an output. `ends`: the ends that it leads to; `saved`: the outputs, and the ends
     (as complements), that eager's nodes save which a pass reaches before the first freed node."""
 
@@ -51,7 +51,7 @@ class Past:
 
 
 def with_freed_histories(
-    which: Mapping[int, Past], outputs: tuple[Any, ...], *ends: Any
+    which: Mapping[int, FreedPath], outputs: tuple[Any, ...], *ends: Any
 ) -> tuple[Any, ...]:
     """Called from new code. Returns the outputs, those of `which` with a freed history, in the order in which
     they are computed from each other. A backward pass that starts from other outputs, too, reaches the ends
@@ -59,44 +59,44 @@ def with_freed_histories(
     made = list(outputs)
     with torch.enable_grad():
         anchor = torch.empty(0, requires_grad=True)
-        for n, past in which.items():
+        for n, freed_path in which.items():
             made[n] = made[n].detach()
-            saved = [made[k] if k >= 0 else ends[~k] for k in past.saved]
+            saved = [made[k] if k >= 0 else ends[~k] for k in freed_path.saved]
             saved = [t for t in saved if not t.is_inference()]
-            leading = [ends[k] for k in past.ends]
-            made[n] = Spent.apply((made[n], *saved), anchor, *leading)  # type: ignore[no-untyped-call]
+            leading = [ends[k] for k in freed_path.ends]
+            made[n] = FreedHistory.apply((made[n], *saved), anchor, *leading)  # type: ignore[no-untyped-call]
     return tuple(made)
 
 
-class Used:
+class FreedOutputs:
     """The outputs whose history is freed."""
 
     def __init__(self, t: Tracer, outputs: list[TensorValue], may_break: bool) -> None:
-        self.which: dict[int, Past] = {}
+        self.which: dict[int, FreedPath] = {}
         ends: dict[int, Any] = {}
         given = {id(f): key for key, _, f in t.recorder.inputs}
-        found: list[tuple[int, int]] = []
-        whole = _Whole(t.went_back)
-        for n, value in enumerate(outputs if t.went_back else ()):
+        freed: list[tuple[int, int]] = []
+        unfreed = _UnfreedHistories(t.last_backward)
+        for n, value in enumerate(outputs if t.last_backward else ()):
             node = _node(t, value.fake)
-            if node is not None and not whole.covers(node) and _is_freed(t, value):
-                found.append((node._sequence_nr(), n))
-        for _, n in sorted(found):
+            if node is not None and not unfreed.covers(node) and _is_freed(t, value):
+                freed.append((node._sequence_nr(), n))
+        for _, n in sorted(freed):
             with t.recorder:
                 nodes = history(outputs[n].fake)
             own = [f for node in nodes if id(f := getattr(node, "variable", None)) in given]
             ends.update({id(f): given[id(f)] for f in own})
             memories, before = _before_freed(nodes)
             if may_break:
-                _stay_apart(t, before)
+                _separate_graph(t, before)
             read = [f for _, _, f in t.recorder.inputs if f.memory in memories]
             ends.update({id(f): given[id(f)] for f in read})
             if may_break and any(_are_views(outputs[n].fake, o.fake) for o in outputs):
                 # New histories do not lead from one to the other, so a later write would go unnoticed.
-                raise Avoid(t.went_back_at)
+                raise Avoid(t.last_backward_site)
             saved = [k for k, o in enumerate(outputs) if o.fake.memory in memories]
             saved += [~[*ends].index(id(f)) for f in read]
-            self.which[n] = Past(tuple([*ends].index(id(f)) for f in own), tuple(saved))
+            self.which[n] = FreedPath(tuple([*ends].index(id(f)) for f in own), tuple(saved))
         self.ends = [*ends.values()]
 
     def emit(self, r: Rebuilder) -> None:
@@ -118,12 +118,12 @@ def _are_views(a: Fake, b: Fake) -> bool:
     return a is not b and a.memory is b.memory and b.requires_grad
 
 
-class _Whole:
+class _UnfreedHistories:
     """Nodes whose histories no pass has freed. It walks shared histories once, because asking autograd takes
     a pass for each of a thousand results."""
 
-    def __init__(self, went_back: int) -> None:
-        self.went_back = went_back
+    def __init__(self, last_backward: int) -> None:
+        self.last_backward = last_backward
         self.known: set[Any] = {None}
 
     def covers(self, root: Any) -> bool:
@@ -132,7 +132,7 @@ class _Whole:
             node = stack.pop()
             if node in self.known:
                 continue
-            if node._sequence_nr() < self.went_back and _may_be_freed(node):
+            if node._sequence_nr() < self.last_backward and _may_be_freed(node):
                 return False
             new = [f for f, _ in node.next_functions if f not in seen]
             seen.update(new)
@@ -163,10 +163,10 @@ def _before_freed(nodes: Sequence[Any]) -> tuple[set[Any], list[Any]]:
     return memories, nodes
 
 
-def _stay_apart(t: Tracer, nodes: Sequence[Any]) -> None:
+def _separate_graph(t: Tracer, nodes: Sequence[Any]) -> None:
     """Captures again, with a break before the first of these nodes that was made after the backward pass: in
     eager, a pass that fails has already given gradients to the tensors that they lead to."""
-    numbers = {number for node in nodes if (number := node._sequence_nr()) >= t.went_back}
+    numbers = {number for node in nodes if (number := node._sequence_nr()) >= t.last_backward}
     for fake in [*t.recorder.fakes] if numbers else ():
         if fake.made_at is None or t.session.is_avoided(*fake.made_at):
             continue

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch.fx
 
 from frameloom.capture.autograd.redrawn import operands_of
+from frameloom.capture.recording.backward_marks import FROM, FUNCTION
 from frameloom.capture.recording.captured_graph import behind
 
 if TYPE_CHECKING:
@@ -19,20 +20,11 @@ if TYPE_CHECKING:
 
 Node = torch.fx.Node
 NOTHING: Mapping[Node, Node] = {}
-# in the meta of a node recorded by a backward pass: the number of the autograd node that computes it
-FROM = "from"
-FUNCTION = "function"  # the same, for a call of a Function of the program
 # The names of the placeholders, for gradients of results, from which gradients reach the node.
 LEADING = "leading"
 # The placeholders for gradients of results whose total gradient the node is: the sum of the gradient from
 # outside and those from results that are computed from it.
 TOTAL = "total"
-
-
-def note_node(node: Node, kind: str = FROM) -> None:
-    """Notes that autograd's current node computes this node."""
-    if (of := torch._C._current_autograd_node()) is not None:  # type: ignore[attr-defined]
-        node.meta[kind] = of._sequence_nr()
 
 
 def note_leading(nodes: Iterable[Node], histories: Histories, seeds: Sequence[Node]) -> None:
@@ -50,15 +42,15 @@ def reach(
     """Returns per node of a backward graph the gradients of `seeds` that reach it. `instead`: nodes that are
     read in place of others."""
     numbers = {s.name: k for k, s in enumerate(seeds)}
-    found: dict[Node, set[int]] = {s: {k} for k, s in enumerate(seeds)}
+    reached: dict[Node, set[int]] = {s: {k} for k, s in enumerate(seeds)}
     for n in nodes:
         if (names := n.meta.get(LEADING)) is not None:
-            found[n] = {numbers[name] for name in names if name in numbers}
+            reached[n] = {numbers[name] for name in names if name in numbers}
             continue
         for a in n.all_input_nodes:
-            if (a := instead.get(a, a)) in found:
-                found.setdefault(n, set()).update(found[a])
-    return found
+            if (a := instead.get(a, a)) in reached:
+                reached.setdefault(n, set()).update(reached[a])
+    return reached
 
 
 def readers_in(
@@ -66,26 +58,26 @@ def readers_in(
 ) -> dict[Node, set[int]]:
     """Returns per operand the passes, from `count` tangents, in which `later` reads it; `later` is in
     order."""
-    found: dict[Node, set[int]] = {e: set(range(count)) for e in ends}
+    readers: dict[Node, set[int]] = {e: set(range(count)) for e in ends}
     for n in reversed([*later]):
         # A node that depends on no tangent is computed for its readers.
-        own = passes.get(n) or found.get(n, ())
+        own = passes.get(n) or readers.get(n, ())
         for a in operands_of(n):
-            found.setdefault(a, set()).update(own)
-    return found
+            readers.setdefault(a, set()).update(own)
+    return readers
 
 
 def passes_reading(
-    forward: Sequence[Node], readers: Mapping[Node, set[int]], again: Collection[Node]
+    forward: Sequence[Node], readers: Mapping[Node, set[int]], recomputed: Collection[Node]
 ) -> dict[Node, set[int]]:
-    """Returns per node of the forward graph the passes that read it, or that compute one of `again` from
+    """Returns per node of the forward graph the passes that read it, or that compute one of `recomputed` from
     it."""
-    found = {n: set(readers.get(n, ())) for n in forward}
+    reading = {n: set(readers.get(n, ())) for n in forward}
     for n in reversed(forward):
-        if n in again:
+        if n in recomputed:
             for a in operands_of(n):
-                found.setdefault(a, set()).update(found[n])
-    return found
+                reading.setdefault(a, set()).update(reading[n])
+    return reading
 
 
 def needed(graph: torch.fx.Graph, ends: Sequence[Node]) -> list[Node]:

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from frameloom.capture.autograd.gradient_sums import summed
-from frameloom.capture.autograd.partition import is_view
 from frameloom.capture.autograd.prune import LEFT
+from frameloom.capture.recording.backward_marks import summed
 from frameloom.capture.recording.captured_graph import Layout, behind, graph_of
 from frameloom.capture.shapes.device_layouts import on_device
+from frameloom.capture.shapes.node_inference import infer_node
 from frameloom.capture.shapes.view_rules import infer_size, view_strides
 from frameloom.capture.symbolic.saved_sizes import given_sizes
 from frameloom.capture.tensors.fake import Fake
-from frameloom.capture.tensors.schema import device_of, draws, infer_node
+from frameloom.capture.tensors.schema import device_of, draws, is_view
 from frameloom.capture.tensors.sized import Sized, empty_strided, strides_of
 from frameloom.config import config
 from frameloom.errors import Break, VerifyError
@@ -42,17 +42,21 @@ CHANNELS_LAST = {4: (torch.channels_last,), 5: (torch.channels_last_3d,)}
 PINNED = "pinned"
 
 
-def relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
+def relayout(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
     """Changes `graph`, whose last placeholders are for gradients, to these layouts of the gradients. Returns
     whether that changes its results. The remaining summand of a sum gets its own layout, too."""
     places = graph.find_nodes(op="placeholder")
     sizes = [p.meta["val"] for p in places if isinstance(p.meta["val"], Size)]
     if not sizes:
-        views = [n for n in graph.nodes if config.verify and is_view(n) and _infers_alike(n)]
-        differs = lay_again(graph, layouts)
+        views = [
+            n for n in graph.nodes if config.verify and is_view(n) and _matches_inferred_layout(n)
+        ]
+        differs = propagate_layouts(graph, layouts)
         for node in views:
-            if not node._erased and not _infers_alike(node):
-                raise VerifyError(f"{node.format_node()} lies otherwise than its operand says")
+            if not node._erased and not _matches_inferred_layout(node):
+                raise VerifyError(
+                    f"{node.format_node()} has another layout than the one inferred from its operands"
+                )
         return differs
     shape_env = sizes[0].shape_env
     shape_env.inferred.clear()
@@ -60,7 +64,7 @@ def relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
     # Layouts differ where sizes are equal or 1, unlike loops, so each assumption becomes a condition.
     before, shape_env.relaxed = shape_env.relaxed, False
     try:
-        differs = lay_again(graph, layouts)
+        differs = propagate_layouts(graph, layouts)
         # Not checked whether the assumptions are visible: a pass in which they fail runs op by op.
         shape_env.assume_sizes()
     finally:
@@ -70,37 +74,39 @@ def relay(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
     return differs
 
 
-def lay_again(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
-    """Does the work of `relay`, under the current recording's assumptions about sizes."""
-    again = _Again(graph)
+def propagate_layouts(graph: torch.fx.Graph, layouts: Sequence[Layout]) -> bool:
+    """Does the work of `relayout`, under the current recording's assumptions about sizes."""
+    propagation = _LayoutPropagation(graph)
     places = graph.find_nodes(op="placeholder")
     for node, layout in zip(places[len(places) - len(layouts) :], layouts, strict=True):
         like = node.meta["val"]
-        again.becomes(node, empty_strided(like.shape, layout.strides, like.dtype))
-    seeds = {*again.changed}
+        propagation.set_layout(node, empty_strided(like.shape, layout.strides, like.dtype))
+    seeds = {*propagation.changed}
     differs = False
     for node in list(graph.nodes):
         if LEFT in node.meta:
             # Until now, its value had the layout of the sum.
-            differs |= node.args[0] in again.changed
-            again.becomes(node, node.args[0].meta["val"])
+            differs |= node.args[0] in propagation.changed
+            propagation.set_layout(node, node.args[0].meta["val"])
             node.meta.pop(LEFT)
-        elif any(a in again.changed for a in node.all_input_nodes) and node.op != "output":
-            again.follow(node)
+        elif any(a in propagation.changed for a in node.all_input_nodes) and node.op != "output":
+            propagation.propagate(node)
     ends: Any = graph.output_node().args[0]
-    return differs or any(end in again.changed or base_of(end) in seeds for end in ends)
+    return differs or any(end in propagation.changed or base_of(end) in seeds for end in ends)
 
 
-def handed_on(graph: torch.fx.Graph, count: int) -> tuple[tuple[int, ...], torch.fx.Graph]:
+def forwarded_gradients(
+    graph: torch.fx.Graph, count: int
+) -> tuple[tuple[int, ...], torch.fx.Graph]:
     """Returns which results are views of the last `count` placeholders, and a graph that computes them."""
     places = graph.find_nodes(op="placeholder")
     given = {*places[len(places) - count :]}
     ends: Any = graph.output_node().args[0]
-    found = [k for k, end in enumerate(ends) if base_of(end) in given]
-    wanted = [ends[k] for k in found]
+    indices = [k for k, end in enumerate(ends) if base_of(end) in given]
+    wanted = [ends[k] for k in indices]
     needed = behind(wanted, lambda n: n.all_input_nodes)
     own = [n for n in graph.nodes if n in needed and n.op != "placeholder"]
-    return tuple(found), graph_of(places, own, wanted)
+    return tuple(indices), graph_of(places, own, wanted)
 
 
 def base_of(node: Node) -> Node:
@@ -112,7 +118,7 @@ def base_of(node: Node) -> Node:
     return node
 
 
-class _Again:
+class _LayoutPropagation:
     """Infers layouts again. `changed`: per node with a new layout, its value in the recording."""
 
     def __init__(self, graph: torch.fx.Graph) -> None:
@@ -121,31 +127,31 @@ class _Again:
         self._first = next(n for n in graph.nodes if n.op != "placeholder")
         self._sizes = given_sizes(graph)
         self._restored: dict[Node, Node] = {}
-        self._followed: set[Node] = set()  # nodes that were followed before their turn
+        self._propagated: set[Node] = set()  # nodes that were followed before their turn
 
-    def becomes(self, node: Node, meta: Any) -> None:
+    def set_layout(self, node: Node, meta: Any) -> None:
         before = node.meta["val"]
-        if not _lies_alike(before, meta):
+        if not _has_same_layout(before, meta):
             self.changed[node] = before
             node.meta["val"] = now = _fakes(meta, before)
             if PINNED in node.meta and not (before.is_contiguous() and now.is_contiguous()):
                 self._pin(node)
 
-    def follow(self, node: Node) -> None:
-        if node in self._followed:
+    def propagate(self, node: Node) -> None:
+        if node in self._propagated:
             return
         if node.target is operator.getitem:
             several, k = node.args
-            self.becomes(node, several.meta["val"][k])  # type: ignore[union-attr]
+            self.set_layout(node, several.meta["val"][k])  # type: ignore[union-attr]
             return
         if (written := self._written(node)) is not None:
-            self.becomes(node, written.meta["val"])
+            self.set_layout(node, written.meta["val"])
             return
         if _copies_for_views(node) and self._needs_no_copy(node):
             for user in list(node.users):
                 user.replace_input_with(node, node.args[0])  # type: ignore[arg-type]
-                self.becomes(user, _inferred(user))
-                self._followed.add(user)
+                self.set_layout(user, _inferred(user))
+                self._propagated.add(user)
             self.graph.erase_node(node)
             return
         if node.target in MADE_CONTIGUOUS or not self._is_known(node):
@@ -154,7 +160,7 @@ class _Again:
         if not _can_be_read(node):
             self._copy_before(node)
         try:
-            self.becomes(node, _inferred(node))
+            self.set_layout(node, _inferred(node))
         except (RuntimeError, Break):
             self._restore(node)
 
@@ -180,7 +186,7 @@ class _Again:
         try:
             for n in now:
                 n.meta["val"] = self.changed[n]
-            return _infers_alike(node)
+            return _matches_inferred_layout(node)
         except (RuntimeError, Break):
             return False
         finally:
@@ -236,9 +242,9 @@ class _Again:
         return made
 
 
-def _infers_alike(node: Node) -> bool:
+def _matches_inferred_layout(node: Node) -> bool:
     """Whether its layout is the one inferred from its operands."""
-    return _lies_alike(node.meta["val"], _inferred(node))
+    return _has_same_layout(node.meta["val"], _inferred(node))
 
 
 def _inferred(node: Node) -> Any:
@@ -263,9 +269,9 @@ def _fakes(meta: Any, like: Any) -> Any:
     return meta
 
 
-def _lies_alike(a: Any, b: Any) -> bool:
+def _has_same_layout(a: Any, b: Any) -> bool:
     if isinstance(a, list | tuple):
-        return all(map(_lies_alike, a, b))
+        return all(map(_has_same_layout, a, b))
     if not isinstance(a, torch.Tensor):
         return True
     # Gradients do not start at the start of their memory, so offsets count from their own start.
@@ -304,7 +310,7 @@ def _has_view(of: Any, shape: Any) -> bool:
     return True
 
 
-def laid_out(n: Node, like: Fake, recorder: Recorder) -> Node:
+def copy_with_layout(n: Node, like: Fake, recorder: Recorder) -> Node:
     """Returns a copy of `n` with the layout of `like`, which is contiguous except for strides of dimensions
     of size 1."""
     graph, shape = recorder.graph, tuple(like.shape)

@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import counts
-from frameloom.capture.values.base import Avoid
-from frameloom.errors import Break, first_line
+from frameloom.errors import Avoid, Break, first_line
 
 if TYPE_CHECKING:
     from frameloom.capture.recording.recorder import Recorder
-
-
-@contextmanager
-def without_autocast() -> Iterator[None]:
-    """Turns autocast off: a backward pass runs outside of the autocast blocks of its forward pass."""
-    kinds = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
-    for kind in kinds:
-        torch.set_autocast_enabled(kind, False)
-    try:
-        yield
-    finally:
-        for kind in kinds:
-            torch.set_autocast_enabled(kind, True)
 
 
 def check_inputs(recorder: Recorder) -> None:
@@ -93,11 +76,11 @@ class Histories:
 
     def saved_between(self, first: int, end: int) -> dict[Any, set[int]]:
         """Returns the memories that nodes with these numbers save, with the roots that lead to them."""
-        found: dict[Any, set[int]] = {}
+        saved: dict[Any, set[int]] = {}
         for number, memories in self._kept:
             for memory in memories if first <= number < end else ():
-                found.setdefault(memory, set()).update(self.leading[number])
-        return found
+                saved.setdefault(memory, set()).update(self.leading[number])
+        return saved
 
 
 def _check_counts(saved: Sequence[Fake], recorder: Recorder) -> None:
@@ -117,14 +100,14 @@ def _is_written(fake: Fake) -> bool:
 
 def history(fake: Fake) -> list[Any]:
     """Returns all autograd nodes that it leads to."""
-    found = {fake.grad_fn: None}
+    nodes = {fake.grad_fn: None}
     stack = [fake.grad_fn]
     while stack:
         for f, _ in stack.pop().next_functions:
-            if f is not None and f not in found:
-                found[f] = None
+            if f is not None and f not in nodes:
+                nodes[f] = None
                 stack.append(f)
-    return list(found)
+    return list(nodes)
 
 
 def _memories(function: Any, recorder: Recorder) -> Iterator[Any]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.tensors.fake import Fake
-from frameloom.capture.values.base import Avoid, Value
+from frameloom.capture.values.base import Value
 from frameloom.capture.values.tensor import TensorValue
-from frameloom.errors import Break
+from frameloom.errors import Avoid, Break
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer

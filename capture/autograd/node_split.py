@@ -58,40 +58,43 @@ class Windows:
         self._next = {k: frozenset(cut.get(n, ())) - {k} for k, n in self._totals.items()}
         everything = frozenset(range(len(how.tangents)))
         # The entries of `inputs` that some results do not lead to.
-        self.telling = tuple(k for k, n in enumerate(how.leading) if n != everything)
+        self.partly_reached = tuple(k for k, n in enumerate(how.leading) if n != everything)
         self.apart_anyway = self._computed_apart(uncut)
 
     @property
     def is_one(self) -> bool:
-        return not self.telling and not self._totals
+        return not self.partly_reached and not self._totals
 
     def _computed_apart(self, flows: Mapping[torch.fx.Node, set[int]]) -> Entries:
-        """Returns those of `telling` whose gradients share no step with those of others."""
-        if not self.telling:
+        """Returns those of `partly_reached` whose gradients share no step with those of others."""
+        if not self.partly_reached:
             return frozenset()
         outputs: Any = self._how.graph.output_node().args[0]
         leading, seeds = self._how.leading, {*self._seeds}
         steps: dict[Entries, set[torch.fx.Node]] = {}
         for label in {*leading}:
             ends = [outputs[k] for k, n in enumerate(leading) if n == label]
-            found = behind(ends, lambda n: n.all_input_nodes)
-            steps[label] = {n for n in found if n in flows and n not in seeds}
+            nodes = behind(ends, lambda n: n.all_input_nodes)
+            steps[label] = {n for n in nodes if n in flows and n not in seeds}
         shared = Counter(n for own in steps.values() for n in own)
         alone = {label for label, own in steps.items() if all(shared[n] == 1 for n in own)}
-        return frozenset(k for k in self.telling if leading[k] in alone)
+        return frozenset(k for k in self.partly_reached if leading[k] in alone)
 
     def _cut(self, nodes: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, set[int]]:
         return reach(nodes, self._seeds, {n: self._seeds[k] for k, n in self._totals.items()})
 
-    def apart(self, told: Collection[int]) -> list[Window]:
-        """Returns the nodes, in an order in which a node comes after those that it leads to. `told`: those of
-        `telling` that the program may inspect in this call."""
+    def apart(self, inspected: Collection[int]) -> list[Window]:
+        """Returns the nodes, in an order in which a node comes after those that it leads to.
+        `inspected`: those of `partly_reached` that the program may inspect in this call."""
         leading, everything = self._how.leading, frozenset(range(len(self._how.tangents)))
-        rest = tuple(k for k in range(len(leading)) if k not in told)
-        ends = {n: tuple(k for k in told if leading[k] == n) for n in (leading[k] for k in told)}
-        if rest:
-            label = frozenset().union(*(leading[k] for k in rest))
-            ends[label] = (*ends.get(label, ()), *rest)
+        uninspected = tuple(k for k in range(len(leading)) if k not in inspected)
+        ends = {
+            n: tuple(k for k in inspected if leading[k] == n)
+            for n in (leading[k] for k in inspected)
+        }
+        if uninspected:
+            label = frozenset().union(*(leading[k] for k in uninspected))
+            ends[label] = (*ends.get(label, ()), *uninspected)
         windows = [Window(label, own) for label, own in ends.items()]
         if len(windows) > MOST:
             windows = [Window(everything, tuple(range(len(leading))))]
@@ -176,8 +179,8 @@ def _is_saved_by(window: Window, label: Entries, windows: Sequence[Window]) -> b
 
 def _least(windows: Iterable[Window]) -> list[Window]:
     """Returns the windows whose label contains no other window's label."""
-    found: list[Window] = []
+    least: list[Window] = []
     for w in sorted(windows, key=lambda w: len(w.label)):
-        if not any(w.label > f.label for f in found):
-            found.append(w)
-    return found
+        if not any(w.label > f.label for f in least):
+            least.append(w)
+    return least

@@ -50,7 +50,7 @@ class Outputs:
         """Decides how the outputs over one memory are made."""
         memory = fakes[0].memory
         wanted = memory.root.requires_grad or any(f.requires_grad for f in fakes)
-        alone = len(fakes) == 1 and has_history(fakes[0]) and _above_pieces(fakes[0]) is None
+        alone = len(fakes) == 1 and has_history(fakes[0]) and _above_split(fakes[0]) is None
         if not wanted:
             self._place_without_history(numbers, fakes)
             return
@@ -66,7 +66,7 @@ class Outputs:
             return
         source = self._source_of(_common(fakes)) if memory.input is None else memory.root
         if memory.version and (
-            memory.input is not None or any(_hides(f, source) or _is_spoilt(f) for f in fakes)
+            memory.input is not None or any(_hides(f, source) or _is_stale_split(f) for f in fakes)
         ):
             raise Break(
                 "gradient", "an output shares memory with a tensor that is changed in place"
@@ -84,7 +84,7 @@ class Outputs:
         memory: the base of that tensor. After a write to the memory, it may return the tensor itself, because
         the graph computes gradients between it and other outputs."""
         base = _base(fake)
-        if not has_history(base) or _hides(fake, base) or _is_spoilt(fake):
+        if not has_history(base) or _hides(fake, base) or _is_stale_split(fake):
             return fake
         if fake.memory.version and any(self._comes_from(f, fake) for f in self._outputs):
             return _above_complex(fake)
@@ -96,7 +96,7 @@ class Outputs:
         if other.memory is not fake.memory:
             return other.requires_grad and fake.node in self._read_by_others
         version = fake.memory.version
-        views = [f.view_of for f in _line(other, fake)[1:]]
+        views = [f.view_of for f in _view_chain(other, fake)[1:]]
         is_output = any(f is fake for f in self._outputs)
         return is_output and bool(views) and all(v.version == version for v in views)
 
@@ -104,12 +104,12 @@ class Outputs:
         """Places outputs without history. A view that is a result of a node would refuse later writes of
         tensors with a history."""
         memory = fakes[0].memory
-        views = [f.view_of for fake in fakes for f in _line(fake) if f.view_of is not None]
+        views = [f.view_of for fake in fakes for f in _view_chain(fake) if f.view_of is not None]
         alone = memory.input is None and len(fakes) == 1
-        if alone and views and _is_told(fakes[0]) and not memory.version:
+        if alone and views and _is_tracked_view(fakes[0]) and not memory.version:
             self._make_of(_base(fakes[0]), numbers, fakes)
             return
-        by_function = any(f.by_function for fake in fakes for f in _line(fake))
+        by_function = any(f.by_function for fake in fakes for f in _view_chain(fake))
         if not views or alone or by_function or memory.inference:
             for n, fake in zip(numbers, fakes, strict=True):
                 self.made_of[n] = self._result(fake)
@@ -126,12 +126,14 @@ class Outputs:
         made = {id(source): (of_input, number)}
         early = _early(source, fakes) if of_input else set()
         # Each is made from the last tensor on its chain that is already made.
-        for n, fake in sorted(zip(numbers, fakes, strict=True), key=lambda p: len(_line(p[1]))):
+        for n, fake in sorted(
+            zip(numbers, fakes, strict=True), key=lambda p: len(_view_chain(p[1]))
+        ):
             if fake is source and not of_input:
                 self.made_of[n] = number
                 continue
-            line = reversed(_line(fake))
-            base = next(f for f in line if id(f) in made and (f is source or _leads_to(f, fake)))
+            chain = reversed(_view_chain(fake))
+            base = next(f for f in chain if id(f) in made and (f is source or _leads_to(f, fake)))
             if base is fake and fake is not source:
                 self.made_of[n] = made[id(fake)][1]
                 continue
@@ -164,7 +166,7 @@ def _early(source: Fake, fakes: Sequence[Fake]) -> set[int]:
     """Returns the identities of those views of an input that come before all its other readers."""
     if source.memory.version:
         return set()
-    first = {id(f): _line(f, source)[1].node for f in fakes if f is not source}
+    first = {id(f): _view_chain(f, source)[1].node for f in fakes if f is not source}
     views = {*first.values()}
     reader = min((n for n in source.node.users if n not in views), default=None)
     return {f for f, node in first.items() if reader is None or node < reader}
@@ -183,17 +185,17 @@ def _leads_to(base: Fake, view: Fake) -> bool:
     if not view.memory.version or base is view:
         return True
     node = view.grad_fn
-    for _ in _line(view, base):
+    for _ in _view_chain(view, base):
         if node is None or node is base.grad_fn:
             break
         node = node.next_functions[0][0]
     return node is base.grad_fn
 
 
-def meet_histories(outputs: Sequence[Fake]) -> None:
+def refresh_histories(outputs: Sequence[Fake]) -> None:
     """Lets autograd make new histories for views whose base was written to, while their ops are recorded."""
     for fake in outputs:
-        for f in _line(fake):
+        for f in _view_chain(fake):
             has_history(f)
 
 
@@ -201,27 +203,27 @@ def recorded_views(outputs: Sequence[Fake]) -> tuple[frozenset[int], frozenset[i
     """Returns the outputs without history that autograd has to know as views: the program made them with
     gradient mode on, from a tensor that requires no gradient. The first set has single views; the second has
     those on whose chain of views one op returned several."""
-    alone, pieces = set(), set()
+    alone, multi_output = set(), set()
     for n, fake in enumerate(outputs):
-        line = _line(fake, _base(fake))
-        views = [f.view_of for f in line[1:]]
-        if not any(f.requires_grad or f.by_function for f in line) and all(
+        chain = _view_chain(fake, _base(fake))
+        views = [f.view_of for f in chain[1:]]
+        if not any(f.requires_grad or f.by_function for f in chain) and all(
             v.grad and v.counts and v.func is not DETACH for v in views
         ):
-            (pieces if any(v.piece is not None for v in views) else alone).add(n)
-    return frozenset(alone), frozenset(pieces)
+            (multi_output if any(v.split_view is not None for v in views) else alone).add(n)
+    return frozenset(alone), frozenset(multi_output)
 
 
 def creation_of(
-    outputs: Sequence[Fake], pieces: Collection[int], remade: Collection[int]
+    outputs: Sequence[Fake], multi_output: Collection[int], remade: Collection[int]
 ) -> dict[int, str]:
     """Returns the note that autograd needs for outputs that are views, where making them again would not set
-    it. `pieces`: one op returned several of them; `remade`: made with gradient mode on, but made again
+    it. `multi_output`: one op returned several of them; `remade`: made with gradient mode on, but made again
     without."""
-    views = [n for n, fake in enumerate(outputs) if _is_told(fake)]
-    found = {n: "DEFAULT" for n in views if n in remade}
-    found |= dict.fromkeys(pieces, "MULTI_OUTPUT_NODE")
-    return found | {n: "INFERENCE_MODE" for n in views if is_noted_as_inference(outputs[n])}
+    views = [n for n, fake in enumerate(outputs) if _is_tracked_view(fake)]
+    notes = {n: "DEFAULT" for n in views if n in remade}
+    notes |= dict.fromkeys(multi_output, "MULTI_OUTPUT_NODE")
+    return notes | {n: "INFERENCE_MODE" for n in views if is_noted_as_inference(outputs[n])}
 
 
 def is_noted_as_inference(view: Fake) -> bool:
@@ -233,30 +235,35 @@ def is_noted_as_inference(view: Fake) -> bool:
     return False
 
 
-def told_views(outputs: Sequence[Fake], made_alike: Collection[int]) -> frozenset[int]:
+def tracked_views(outputs: Sequence[Fake], remade: Collection[int]) -> frozenset[int]:
     """Returns the outputs without history that autograd knows as views, also of tensors that the program does
-    not see. `made_alike`: those that are made again in the program's mode. A single view counts only if it is
+    not see. `remade`: those that are made again in the program's mode. A single view counts only if it is
     one of these, or if autograd refuses writes to it: where one op returned several views, or gradient mode
     was off."""
     count = Counter(id(f.memory) for f in outputs)
-    found = set()
+    known = set()
     for n, f in enumerate(outputs):
-        if not _is_told(f):
+        if not _is_tracked_view(f):
             # A result cut by `detach` from another result does not have that one as its base
             # (autograd/detached_results.py).
             if _is_cut(f) and count[id(f.memory)] > 1:
-                found.add(n)
+                known.add(n)
             continue
-        line = [g.view_of for g in _line(f, _base(f))[1:]]
-        refuses = any(v.piece is not None or not v.grad for v in line)
-        if n in made_alike or refuses or count[id(f.memory)] > 1:
-            found.add(n)
-    return frozenset(found)
+        chain = [g.view_of for g in _view_chain(f, _base(f))[1:]]
+        refuses = any(v.split_view is not None or not v.grad for v in chain)
+        if n in remade or refuses or count[id(f.memory)] > 1:
+            known.add(n)
+    return frozenset(known)
 
 
-def _is_told(fake: Fake) -> bool:
+def _is_tracked_view(fake: Fake) -> bool:
     view = fake.view_of
-    return view is not None and view.told and view.func is not DETACH and not fake.memory.inference
+    return (
+        view is not None
+        and view.is_known_view
+        and view.func is not DETACH
+        and not fake.memory.inference
+    )
 
 
 def _is_cut(fake: Fake) -> bool:
@@ -268,32 +275,32 @@ def _is_cut(fake: Fake) -> bool:
 
 def _base(fake: Fake) -> Fake:
     """Returns the tensor that autograd knows it as a view of; itself if it is none."""
-    while (view := fake.view_of) is not None and view.told and view.func is not DETACH:
+    while (view := fake.view_of) is not None and view.is_known_view and view.func is not DETACH:
         fake = view.parent
     return fake
 
 
-def _line(fake: Fake, base: Fake | None = None) -> list[Fake]:
+def _view_chain(fake: Fake, base: Fake | None = None) -> list[Fake]:
     """Returns the chain of views from `base`, or from the memory's root, to `fake`."""
-    line = [fake]
-    while line[-1] is not base and line[-1].view_of is not None:
-        line.append(line[-1].view_of.parent)
-    return line[::-1]
+    chain = [fake]
+    while chain[-1] is not base and chain[-1].view_of is not None:
+        chain.append(chain[-1].view_of.parent)
+    return chain[::-1]
 
 
 def _common(fakes: Sequence[Fake]) -> Fake:
     """Returns the last tensor that all are views of, without a hidden history between it and them."""
-    lines = []
+    chains = []
     for fake in fakes:
-        line = _line(fake)
-        visible = itertools.takewhile(lambda f: not _is_hidden(f), line)
-        lines.append(list(visible))
-    common = lines[0][0]
-    for together in zip(*lines, strict=False):
+        chain = _view_chain(fake)
+        visible = itertools.takewhile(lambda f: not _is_hidden(f), chain)
+        chains.append(list(visible))
+    common = chains[0][0]
+    for together in zip(*chains, strict=False):
         if any(f is not together[0] for f in together):
             break
         common = together[0]
-    above = _above_pieces(common)
+    above = _above_split(common)
     return _above_complex(common) if above is None else above
 
 
@@ -310,18 +317,22 @@ def _above_complex(fake: Fake) -> Fake:
     return fake
 
 
-def _above_pieces(fake: Fake) -> Fake | None:
+def _above_split(fake: Fake) -> Fake | None:
     """Returns the tensor that an op has split last, among those that `fake` is a view of."""
-    for f in reversed(_line(fake)):
-        if f.view_of is not None and f.view_of.piece is not None and has_history(f.view_of.parent):
+    for f in reversed(_view_chain(fake)):
+        if (
+            f.view_of is not None
+            and f.view_of.split_view is not None
+            and has_history(f.view_of.parent)
+        ):
             return f.view_of.parent
     return None
 
 
-def _is_spoilt(fake: Fake) -> bool:
+def _is_stale_split(fake: Fake) -> bool:
     """Whether its memory was written to since an op split it: autograd then refuses to use the parts."""
-    views = [f.view_of for f in _line(fake) if f.view_of is not None]
-    return any(v.piece is not None and v.version < fake.memory.version for v in views)
+    views = [f.view_of for f in _view_chain(fake) if f.view_of is not None]
+    return any(v.split_view is not None and v.version < fake.memory.version for v in views)
 
 
 def _is_hidden(fake: Fake) -> bool:
@@ -344,9 +355,11 @@ def _steps(fake: Fake, source: Fake) -> list[ViewStep]:
     steps: list[ViewStep] = []
     while fake is not source:
         view = fake.view_of
-        if (piece := view.piece) is not None:
-            of_call = piece.number, piece.call
-            steps.append(ViewStep(piece.func, piece.args, {}, view.grad, view.inference, *of_call))
+        if (split_view := view.split_view) is not None:
+            of_call = split_view.number, split_view.call
+            steps.append(
+                ViewStep(split_view.func, split_view.args, {}, view.grad, view.inference, *of_call)
+            )
         elif view.func is torch.ops.aten.as_strided.default:
             steps.append(ViewStep(strided, _from(fake, view), {}, view.grad, view.inference))
         else:

@@ -1,13 +1,13 @@
 """What the forward graph keeps for the backward graph: a minimum cut between the two.
 
-Every value that the backward graph reads is either saved or computed again from what is saved. Saving costs
+Every value that the backward graph reads is either saved or recomputed from what is saved. Saving costs
 the value's bytes, written once and read once; computing elementwise ops again costs nothing but their
 operands, as they are fused into their readers. The cheapest choice for a whole graph is a minimum cut of a
 network whose edges are the values. Source: Jain et al., "Checkmate" (2020), for recomputing as a trade; the
 cut is the one of He and Chen's functorch partitioner (2022), reduced to elementwise ops.
 
-In a checkpointed region (`Region`) everything is computed again, and only the states of random number
-generators are saved (`autograd/redrawn.py`). With a budget for saved bytes, other ops may be computed again,
+In a checkpointed region (`Region`) everything is recomputed, and only the states of random number
+generators are saved (`autograd/redrawn.py`). With a budget for saved bytes, other ops may be recomputed,
 too, at a cost; the price of a byte rises until the saved values fit.
 
 A tensor that the program can reach and change is saved only where eager saves it, too, so that a change is
@@ -25,7 +25,7 @@ import torch.fx
 
 from frameloom.capture.autograd.checkpoint_regions import REGION, memory_of
 from frameloom.capture.autograd.redrawn import STATE, operands_of
-from frameloom.capture.tensors.schema import draws, facts_of
+from frameloom.capture.tensors.schema import draws, is_view
 from frameloom.errors import Break
 from frameloom.ir.numbers import is_number
 from frameloom.ir.strides import overlaps
@@ -59,20 +59,13 @@ PRODUCTS = 100.0  # this many multiplications take about as long as moving a byt
 HIGHEST, STEPS = 1e9, 12  # bounds of the search for a price
 
 
-def is_view(node: Node) -> bool:
-    """Whether the node is a view; views are made again from their base."""
-    target: Any = node.target
-    overload = node.op == "call_function" and isinstance(target, torch._ops.OpOverload)
-    return overload and facts_of(target).behaviour == "view"
-
-
 @dataclass(frozen=True)
-class Question:
+class CutProblem:
     """The input of the cut.
 
     `order`: the nodes of the forward graph that the backward graph depends on; `read`: those that it reads
     itself; `free`: those that are kept anyway; `never`: those that must not be saved; `copied`: those of
-    which a copy would be saved; `once`: those that are saved rather than computed again; `apart`: those for
+    which a copy would be saved; `once`: those that are saved rather than recomputed; `apart`: those for
     which this holds with a budget, too."""
 
     order: Sequence[Node]
@@ -84,39 +77,39 @@ class Question:
     apart: Collection[Node] = ()
 
 
-def choose(question: Question, budget: int | float | None = None) -> set[Node]:
+def choose(problem: CutProblem, budget: int | float | None = None) -> set[Node]:
     """Returns the nodes to save. `budget`: the maximum number of bytes, or as a float the share of what would
     be saved without a budget."""
-    saved = _cut(question)
+    saved = _cut(problem)
     if budget is None:
         return saved
-    most = budget * _bytes(saved, question) if isinstance(budget, float) else float(budget)
-    if _bytes(saved, question) <= most:
+    most = budget * _bytes(saved, problem) if isinstance(budget, float) else float(budget)
+    if _bytes(saved, problem) <= most:
         return saved
-    return _within(question, most, saved)
+    return _within(problem, most, saved)
 
 
-def _within(question: Question, most: float, saved: set[Node]) -> set[Node]:
+def _within(problem: CutProblem, most: float, saved: set[Node]) -> set[Node]:
     """Saves at most `most` bytes, or as few as possible, and within that as much as helps."""
     low, high = 0.0, 1.0  # prices of a byte; at `low`, too much is saved
-    fits = _cut(question, high)
-    while _bytes(fits, question) > most and high < HIGHEST:
+    fits = _cut(problem, high)
+    while _bytes(fits, problem) > most and high < HIGHEST:
         low, high, saved = high, high * 16, fits
-        fits = _cut(question, high)
+        fits = _cut(problem, high)
     for _ in range(STEPS):
         middle = (low + high) / 2 if low else high / 16
-        between = _cut(question, middle)
-        if _bytes(between, question) > most:
+        between = _cut(problem, middle)
+        if _bytes(between, problem) > most:
             low, saved = middle, between
         else:
             high, fits = middle, between
     # Ops with equal benefit get the same decision at any price, so the remaining room is filled one by one.
-    room = most - _bytes(fits, question)
-    for node in question.order:
+    room = most - _bytes(fits, problem)
+    for node in problem.order:
         if node in saved and node not in fits and 0 < (size := _size(node)) <= room:
             fits = fits | {node}
             room -= size
-    used = reached(question.order, question.read, fits)[1]
+    used = reached(problem.order, problem.read, fits)[1]
     return {n for n in fits if n in used}
 
 
@@ -125,18 +118,18 @@ def reached(
 ) -> tuple[set[Node], set[Node]]:
     """Returns what the backward graph computes again for its reads, and which saved values it needs."""
     wanted = set(read)
-    again: set[Node] = set()
+    recomputed: set[Node] = set()
     for n in reversed(order):
         if n in wanted and n not in saved:
-            again.add(n)
+            recomputed.add(n)
             wanted.update(operands_of(n))
-    return again, {n for n in saved if n in wanted}
+    return recomputed, {n for n in saved if n in wanted}
 
 
 def read_for_others(
     order: Sequence[Node], readers: Mapping[Node, Collection[int]], visible: Collection[Node]
 ) -> set[Node]:
-    """Returns the values that must not be computed again from `visible`. Eager has saved those tensors only
+    """Returns the values that must not be recomputed from `visible`. Eager has saved those tensors only
     for passes from other results, and does not check them for changes in this pass. `readers`: the results
     whose passes read a value."""
     wanted = {n: set(readers.get(n, ())) for n in order}
@@ -182,36 +175,36 @@ def given_to(nodes: Iterable[Node]) -> set[Node]:
     return {a for a in given if a.op == "placeholder"}
 
 
-def _cut(question: Question, price: float | None = None) -> set[Node]:
+def _cut(problem: CutProblem, price: float | None = None) -> set[Node]:
     """Returns the nodes to save at this price of a saved byte. With a price, ops that are not elementwise may
-    be computed again; with None, they may not."""
+    be recomputed; with None, they may not."""
     import networkx as nx  # PyTorch needs it, too; slow to import
 
     network = nx.DiGraph()
-    order = question.order
+    order = problem.order
     inside = set(order)
-    stays = {*question.apart} if price is not None else {*question.once, *question.apart}
+    stays = {*problem.apart} if price is not None else {*problem.once, *problem.apart}
     for k, node in enumerate(order):
         name = str(node.name)
-        if node in question.never:
+        if node in problem.never:
             cost = NEVER
-        elif node in question.free:
+        elif node in problem.free:
             cost = 0.0
         else:
-            cost = _cost(node) * (2.0 if node in question.copied else 1.0) * (price or 1.0)
+            cost = _cost(node) * (2.0 if node in problem.copied else 1.0) * (price or 1.0)
         network.add_edge((name, 0), (name, 1), capacity=cost)
-        again = _cost_again(node, price is not None)
+        recomputing = _recompute_cost(node, price is not None)
         if node in stays and cost < AVOIDED:
-            again = NEVER
-        if again == NEVER:
+            recomputing = NEVER
+        if recomputing == NEVER:
             network.add_edge(SOURCE, (name, 0))
-        elif again:
+        elif recomputing:
             # Among ops of equal cost, saving the later ones is preferred.
-            network.add_edge(SOURCE, (name, 0), capacity=again * (1 + k / len(order)))
+            network.add_edge(SOURCE, (name, 0), capacity=recomputing * (1 + k / len(order)))
         for operand in operands_of(node):
             if operand in inside:
                 network.add_edge((operand.name, 1), (name, 0))
-    for node in question.read:
+    for node in problem.read:
         if node in inside:
             network.add_edge((node.name, 1), SINK)
     if SINK not in network or SOURCE not in network:
@@ -225,8 +218,8 @@ def _cut(question: Question, price: float | None = None) -> set[Node]:
     return {n for n in order if (n.name, 0) in before and (n.name, 1) not in before}
 
 
-def _bytes(saved: Iterable[Node], question: Question) -> int:
-    return sum(_size(n) for n in saved if n not in question.free)
+def _bytes(saved: Iterable[Node], problem: CutProblem) -> int:
+    return sum(_size(n) for n in saved if n not in problem.free)
 
 
 def _size(node: Node) -> int:
@@ -249,13 +242,13 @@ def _cost(node: Node) -> float:
     return 2.0 * _size(node) + 1.0
 
 
-def _cost_again(node: Node, everything: bool) -> float:
+def _recompute_cost(node: Node, everything: bool) -> float:
     """Returns the cost of computing it in the backward pass, in bytes moved; 0 where it is fused into its
-    reader; infinite where it would not have the same bits, or must not be computed again."""
+    reader; infinite where it would not have the same bits, or must not be recomputed."""
     if node.op != "call_function" or _stays_drawn(node):
         return NEVER
     region = node.meta.get(REGION)
-    if region is not None and not region.again and not (is_view(node) or is_number(node)):
+    if region is not None and not region.recomputed and not (is_view(node) or is_number(node)):
         return NEVER  # eager has saved the result for the rest of the program
     if STATE in node.meta:
         return _moved(node.args[0] if node.target is operator.getitem else node)  # type: ignore[arg-type]
@@ -264,7 +257,7 @@ def _cost_again(node: Node, everything: bool) -> float:
     if not (everything or region is not None) or node.target is aten.copy_.default:
         return NEVER
     if node.target is operator.getitem:
-        return 0.0 if _cost_again(node.args[0], everything) < NEVER else NEVER  # type: ignore[arg-type]
+        return 0.0 if _recompute_cost(node.args[0], everything) < NEVER else NEVER  # type: ignore[arg-type]
     return sum(map(_moved, (node, *node.all_input_nodes))) + _products(node) / PRODUCTS
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 import torch.fx
 
-from frameloom.capture.autograd.gradient_flow import FUNCTION, TOTAL, reach
-from frameloom.capture.autograd.gradient_sums import ADDED
-from frameloom.capture.autograd.partition import is_view
+from frameloom.capture.autograd.gradient_flow import TOTAL, reach
+from frameloom.capture.recording.backward_marks import ADDED, FUNCTION
 from frameloom.capture.recording.captured_graph import Backward, behind, copy_node
 from frameloom.capture.symbolic.saved_sizes import given_sizes, is_size
 from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.schema import is_view
 from frameloom.capture.tensors.sized import empty_strided, strides_of
 from frameloom.ir.symbolic.compare import same
 from frameloom.ir.symbolic.expr import Size

@@ -1,9 +1,9 @@
 """Random numbers that a backward pass draws again instead of reading saved ones, from the former state of the
 generator.
 
-`note_state` makes the forward graph read the generator's state before an op draws. `copied_again` makes the
-op in the backward graph, which gets that state and leaves the generator unchanged. A dropout mask needs only
-the layout of the tensor. Both are operators of our own, and library calls of a plan."""
+`note_state` makes the forward graph read the generator's state before an op draws. `copy_recomputed` makes
+the op in the backward graph, which gets that state and leaves the generator unchanged. A dropout mask needs
+only the layout of the tensor. Both are operators of our own, and library calls of a plan."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def operands_of(node: Node) -> list[Node]:
     return operands if state is None else [*operands, state]
 
 
-def may_be_drawn_again(node: Node) -> bool:
+def can_be_redrawn(node: Node) -> bool:
     """Whether its random numbers depend only on the state of the generator, and are larger than that
     state."""
     target: Any = node.target
@@ -80,7 +80,7 @@ def forget_state(graph: torch.fx.Graph, node: Node) -> None:
     graph.erase_node(state)
 
 
-def copied_again(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) -> Node:
+def copy_recomputed(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) -> Node:
     """Makes `node` in a backward graph that has the operands of `operands_of`."""
 
     if node.target is aten.empty_like.default and any(map(draws, node.users)):
@@ -97,7 +97,7 @@ def copied_again(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) ->
 
     if STATE not in node.meta:
         return copy_node(graph, node, operand)
-    made = _drawn_again(graph, drawn, operand)
+    made = _redraw(graph, drawn, operand)
     if drawn is not node:
         made = graph.call_function(operator.getitem, (made, node.args[1]))
         made.meta.update(node.meta)
@@ -105,32 +105,34 @@ def copied_again(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) ->
 
 
 def copy_with(
-    graph: torch.fx.Graph, node: Node, again: set[Node], copies: dict[Node, Node]
+    graph: torch.fx.Graph, node: Node, recomputed: set[Node], copies: dict[Node, Node]
 ) -> None:
-    """Copies `node` after the nodes that it needs and that are computed again. These come as late as
+    """Copies `node` after the nodes that it needs and that are recomputed. These come as late as
     possible, to keep their lifetimes short."""
     stack = [node]
     while stack:
         n = stack[-1]
-        operands = n.all_input_nodes if _with_its_parent(n, again) else operands_of(n)
-        missing = [a for a in operands if a not in copies and a in again]
+        operands = n.all_input_nodes if _with_its_parent(n, recomputed) else operands_of(n)
+        missing = [a for a in operands if a not in copies and a in recomputed]
         if missing and n not in copies:
             stack += reversed(missing)
             continue
         stack.pop()
         if n not in copies:
-            copies[n] = copied_again(graph, n, copies)
+            copies[n] = copy_recomputed(graph, n, copies)
 
 
-def _with_its_parent(n: Node, again: set[Node]) -> bool:
-    """Whether it is a part of a result that is computed again anyway."""
-    return n.target is operator.getitem and n.args[0] in again
+def _with_its_parent(n: Node, recomputed: set[Node]) -> bool:
+    """Whether it is a part of a result that is recomputed anyway."""
+    return n.target is operator.getitem and n.args[0] in recomputed
 
 
-def _drawn_again(graph: torch.fx.Graph, node: Node, operand: Callable[[Node], Node]) -> Node:
+def _redraw(graph: torch.fx.Graph, node: Node, operand: Callable[[Node], Node]) -> Node:
     given = {name: a for name, a in node.kwargs.items() if name != "generator"}
     args, kwargs = torch.fx.node.map_arg((node.args, given), operand)
-    made = graph.call_function(_again(node.target), (operand(node.meta[STATE]), *args), kwargs)
+    made = graph.call_function(
+        _op_with_state(node.target), (operand(node.meta[STATE]), *args), kwargs
+    )
     made.meta.update(node.meta)
     return made
 
@@ -188,10 +190,10 @@ def _operators() -> Any:
 
 
 @functools.cache
-def _again(op: Any) -> Any:
+def _op_with_state(op: Any) -> Any:
     """Returns a version of `op` that takes the generator's state as its first argument."""
     schema = op._schema
-    name = f"again_{schema.name.replace('::', '_')}_{op._overloadname}"
+    name = f"redrawn_{schema.name.replace('::', '_')}_{op._overloadname}"
     text = str(schema)
     given = text[text.index("(") + 1 : text.rindex(") ->")].split(", ")
     given = [a for a in given if not a.startswith("Generator")]
@@ -217,5 +219,5 @@ def _from_state(op: Any) -> Callable[..., Any]:
 
 
 def _device_of(args: Any, kwargs: Any) -> torch.device:
-    found = next((a.device for a in args if isinstance(a, torch.Tensor)), None)
-    return torch.device(found or kwargs.get("device") or "cpu")
+    device = next((a.device for a in args if isinstance(a, torch.Tensor)), None)
+    return torch.device(device or kwargs.get("device") or "cpu")

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from frameloom.capture.autograd.accumulate_order import handed_over
+from frameloom.capture.autograd.accumulate_order import insertion_order
 from frameloom.capture.autograd.checkpoint_regions import NO_END, REGION, Regions, memory_of
 from frameloom.capture.autograd.custom_function import with_functions
 from frameloom.capture.autograd.gradient_flow import (
-    FROM,
     TOTAL,
     needed,
     note_leading,
@@ -26,13 +25,11 @@ from frameloom.capture.autograd.gradient_flow import (
     reach,
     readers_in,
 )
-from frameloom.capture.autograd.gradient_layouts import laid_out
-from frameloom.capture.autograd.history import Histories, without_autocast
-from frameloom.capture.autograd.leaves import real_is_leaf
-from frameloom.capture.autograd.normalized_again import renormalize
+from frameloom.capture.autograd.gradient_layouts import copy_with_layout
+from frameloom.capture.autograd.history import Histories
 from frameloom.capture.autograd.outputs import Outputs, has_history
 from frameloom.capture.autograd.partition import (
-    Question,
+    CutProblem,
     choose,
     computed_from,
     given_to,
@@ -40,14 +37,16 @@ from frameloom.capture.autograd.partition import (
     reached,
     read_for_others,
 )
+from frameloom.capture.autograd.recomputed_norms import renormalize
 from frameloom.capture.autograd.redrawn import (
     STATE,
+    can_be_redrawn,
     copy_with,
     forget_state,
-    may_be_drawn_again,
     note_state,
     operands_of,
 )
+from frameloom.capture.recording.backward_marks import FROM
 from frameloom.capture.recording.captured_graph import (
     READ_AS,
     Backward,
@@ -58,9 +57,11 @@ from frameloom.capture.recording.captured_graph import (
 from frameloom.capture.recording.special_ops import is_checked
 from frameloom.capture.shapes.registry import is_dense
 from frameloom.capture.symbolic.chain_probe import storage_of
-from frameloom.capture.symbolic.saved_sizes import Carried, SizeNodes, is_size, symbols_in
+from frameloom.capture.symbolic.saved_sizes import SavedSize, SizeNodes, is_size, symbols_in
+from frameloom.capture.tensors.cast_cache import without_autocast
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import current
+from frameloom.capture.tensors.leaves import real_is_leaf
 from frameloom.capture.tensors.sized import empty_strided, has_sizes, strides_of
 from frameloom.errors import Break, let_mistakes_through
 from frameloom.ir.symbolic.expr import Symbol
@@ -152,7 +153,7 @@ class Joint:
         self.recorder.layout_assumptions.begin()
         try:
             with without_autocast():
-                found = list(self.recorder.run(gradients, (), {}))
+                computed = list(self.recorder.run(gradients, (), {}))
         except (RuntimeError, IndexError, ZeroDivisionError, AssertionError) as error:
             # The program's own error, which its own call of backward raises; or a shape function's error: for
             # means of nothing, or for a dimension.
@@ -161,14 +162,14 @@ class Joint:
         finally:
             self.recorder.notes_nodes = False
         note_leading(self._later(), self.histories, [s.node for s in self.seeds])
-        totals = zip(between, found[len(leaves) :], strict=True)
+        totals = zip(between, computed[len(leaves) :], strict=True)
         self.totals = {id(r): current(g, self.recorder) for r, g in totals if g is not None}
-        found = found[: len(leaves)]
+        computed = computed[: len(leaves)]
         if self.recorder.shape_env.symbols:
-            self.recorder.layout_assumptions.settle_gradients(
-                roots, self.seeds, leaves, found, self.histories.saved
+            self.recorder.layout_assumptions.make_gradient_guards(
+                roots, self.seeds, leaves, computed, self.histories.saved
             )
-        return found
+        return computed
 
     # --- cutting
 
@@ -191,9 +192,9 @@ class Joint:
             raise Break("gradient", "a history along which no gradient flows")
         ends = [current(self.gradients[k], recorder) for k in wanted]  # type: ignore[arg-type]
         drawn = self._drawn()
-        wanted, ends = self._as_ready(wanted, ends)
+        wanted, ends = self._in_ready_order(wanted, ends)
         renormalize(recorder, self._later(), results)
-        ends = [*map(self._as_the_leaf, wanted, ends)]
+        ends = [*map(self._in_leaf_layout, wanted, ends)]
         regions = Regions(recorder.graph, self.histories)
         # includes views that are made again for a gradient that was written to
         later = self._later()
@@ -208,9 +209,9 @@ class Joint:
         readers = readers_in([n for n in order if n in later], ends, reached_from, len(self.seeds))
         saved = self._saved(forward, read - later, kept, regions.results(forward), readers)
         if not saved.isdisjoint(regions.copies.values()):
-            # Neither kept nor computed again: a result of another region, read through a closure.
+            # Neither kept nor recomputed: a result of another region, read through a closure.
             raise Break("gradient", "a checkpointed region reads what only the program keeps")
-        again, _ = reached(forward, read, saved)
+        recomputed, _ = reached(forward, read, saved)
         for n in drawn:
             if n.meta[STATE] not in saved:
                 forget_state(recorder.graph, n)
@@ -218,8 +219,8 @@ class Joint:
         from_inputs = [n for n in forward if n in saved and n in position and n not in self.copied]
         self._check_counts(from_inputs)
         from_outputs = [n for n in forward if n in saved and n not in from_inputs]
-        carried = self._carried(order, later)
-        unbacked = [self._unbacked(c.symbol) for c in carried if c.kind == "unbacked"]
+        saved_sizes = self._saved_sizes(order, later)
+        unbacked = [self._unbacked(c.symbol) for c in saved_sizes if c.kind == "unbacked"]
         returned = [*results, *unbacked]
         places = []
         for n in from_outputs:
@@ -234,7 +235,7 @@ class Joint:
 
         for n in (*from_inputs, *from_outputs):
             placeholder(n)
-        for c in carried:
+        for c in saved_sizes:
             symbols[c.symbol] = graph.placeholder(f"size_{c.symbol.name}")
             symbols[c.symbol].meta.update(val=recorder.shape_env.make({(c.symbol,): 1}), stack="")
         for s in self.seeds:
@@ -243,17 +244,17 @@ class Joint:
         copies.update({n: sizes.node(n.meta["val"]) for n in order if is_size(n)})
         for n in order:
             if n in later:
-                copy_with(graph, n, again, copies)
+                copy_with(graph, n, recomputed, copies)
         for n in ends:
-            copy_with(graph, n, again, copies)
+            copy_with(graph, n, recomputed, copies)
         graph.output(tuple(copies[e] for e in ends))
         whole = None
         if recorder.functions:
             recorded = itertools.takewhile(lambda n: n is not self.last.next, recorder.graph.nodes)
-            told = returned[: len(results) + len(unbacked)]
+            forward_results = returned[: len(results) + len(unbacked)]
             own = set(seeds).union(regions.copies.values())
             nodes = [*(n for n in recorded if n not in own), *unbacked]
-            whole = with_functions(nodes, recorder.functions, told, recorder.constants)
+            whole = with_functions(nodes, recorder.functions, forward_results, recorder.constants)
         later.update(regions.copies.values())
         for n in reversed(recorder.graph.nodes):
             if n in later:
@@ -269,19 +270,19 @@ class Joint:
             inputs=(*(self.inputs[k] for k in wanted), *bare),
             n_inputs=len(placeholders),
             layouts=tuple(map(Layout.of, self.seeds)),
-            sizes=carried,
+            sizes=saved_sizes,
             n_unbacked=len(unbacked),
             leading=tuple(map(self._leading, wanted, ends, itertools.repeat(reached_from))),
             saving=self.histories.saving,
             between=between,
-            noticed=self._noticed(regions, saved, passes_reading(forward, readers, again)),
+            noticed=self._noticed(regions, saved, passes_reading(forward, readers, recomputed)),
             turns_on=not torch.is_grad_enabled(),
             with_functions=whole,
             unwatched=frozenset(
-                position[n] for n in regions.may_change(from_inputs, forward, saved, again)
+                position[n] for n in regions.may_change(from_inputs, forward, saved, recomputed)
             ),
-            as_they_lay=frozenset(
-                position[n] for n in self._as_they_lay(order) if n in from_inputs
+            pinned_leaves=frozenset(
+                position[n] for n in self._unsaved_leaves(order) if n in from_inputs
             ),
             reentrant=any(r.reentrant for n in order if (r := n.meta.get(REGION)) is not None),
         )
@@ -307,7 +308,7 @@ class Joint:
         """Returns the results that get gradients from other results that the program sees, or from a view of
         them that does."""
         shown = {o for o in self.outputs.made_of if isinstance(o, int)}
-        found, needed = [], set(order)
+        between, needed = [], set(order)
         for k, (n, seed) in enumerate(zip(self.tangents, self.seeds, strict=True)):
             total = self.totals.get(id(self.results[n]))
             if n in shown and total is not None and total not in needed and total is not seed.node:
@@ -315,12 +316,12 @@ class Joint:
                 raise Break("gradient", "a gradient of a result that no input needs")
             if n in shown and total in needed and reached_from.get(total, set()) > {k}:
                 total.meta.setdefault(TOTAL, []).append(seed.node.name)
-                found.append(n)
-        for n in found:
+                between.append(n)
+        for n in between:
             view = self.outputs.views.get(n)
-            if view is not None and not view.of_input and view.number not in found:
-                found.append(view.number)
-        return tuple(found)
+            if view is not None and not view.of_input and view.number not in between:
+                between.append(view.number)
+        return tuple(between)
 
     def _leading(
         self, wanted: int, end: Node, reached_from: Mapping[Node, set[int]]
@@ -331,7 +332,7 @@ class Joint:
     def _led_to(self, n: int) -> frozenset[int]:
         return self.histories.leading_to(self.recorder.inputs[self.inputs[n]][2])
 
-    def _as_ready(
+    def _in_ready_order(
         self, wanted: Sequence[int], ends: Sequence[Node]
     ) -> tuple[list[int], list[Node]]:
         """Returns both lists in the order in which autograd has to get the gradients."""
@@ -341,10 +342,10 @@ class Joint:
         pairs.sort(key=lambda pair: ready.get(id(inputs[self.inputs[pair[0]]][2]), at_once))
         leaves = [p for p in pairs if real_is_leaf(inputs[self.inputs[p[0]]][1])]
         others = [p for p in pairs if p not in leaves]
-        ordered = handed_over(leaves, others)
+        ordered = insertion_order(leaves, others)
         return [k for k, _ in ordered], [e for _, e in ordered]
 
-    def _as_the_leaf(self, wanted: int, end: Node) -> Node:
+    def _in_leaf_layout(self, wanted: int, end: Node) -> Node:
         """Returns `end` in the leaf's layout where autograd copies a gradient into it: where a node still has
         to read the gradient, too. The layouts differ where sizes are 1."""
         _, real, fake = self.recorder.inputs[self.inputs[wanted]]
@@ -360,7 +361,7 @@ class Joint:
         # Readers that were made before the node that hands the gradient over run after it.
         if when is None or all(n.meta.get(FROM, -when[0]) >= -when[0] for n in end.users):
             return end
-        return laid_out(end, fake, self.recorder)
+        return copy_with_layout(end, fake, self.recorder)
 
     def _saved(
         self,
@@ -385,8 +386,8 @@ class Joint:
         free = {n for n in visible if n in held - changed and id(memory_of(n)) in eager}
         never = {n for n in visible if n in held} - free
         self.copied = {n for n in visible if n not in held}
-        # Eager has these twice: as results, and computed again in the backward pass.
-        again = {n for n in free if REGION in n.meta}
+        # Eager has these twice: as results, and recomputed in the backward pass.
+        recomputed = {n for n in free if REGION in n.meta}
         needed = given_to([n for n in forward if REGION in n.meta]) - changed
         free, never = free | needed, never - needed
         if recorder.budget is not None:
@@ -397,8 +398,9 @@ class Joint:
             apart = computed_from(forward, free)
         else:
             apart = read_for_others(forward, readers, free) if len(self.seeds) > 1 else set()
-        question = Question(forward, read, free - again, never | again, self.copied, once, apart)
-        return choose(question, recorder.budget)
+        free, never = free - recomputed, never | recomputed
+        problem = CutProblem(forward, read, free, never, self.copied, once, apart)
+        return choose(problem, recorder.budget)
 
     def _noticed(
         self,
@@ -412,21 +414,21 @@ class Joint:
         `passes`: per saved value, the passes that read it."""
         if self.recorder.budget is not None:
             return ()  # eager saves less, too
-        wanted = regions.kept if regions.inside else self.histories.saved
+        wanted = regions.checked_memories if regions.inside else self.histories.saved
         results = {f.memory: n for n, f in reversed([*enumerate(self.results)])}
         held: dict[int, set[int]] = {}
         for n in saved:
             if n not in self.copied:
                 held.setdefault(id(memory_of(n)), set()).update(passes.get(n, ()))
-        found = []
+        noticed = []
         for memory, tangents in wanted.items():
             number = results.get(memory) if memory.input is None else memory.input
             unread = tangents.difference(held.get(id(memory), ()))
             if number is not None and unread:
-                found.append(Noticed(memory.input is not None, number, frozenset(unread)))
-        return tuple(found)
+                noticed.append(Noticed(memory.input is not None, number, frozenset(unread)))
+        return tuple(noticed)
 
-    def _as_they_lay(self, order: Sequence[Node]) -> list[Node]:
+    def _unsaved_leaves(self, order: Sequence[Node]) -> list[Node]:
         """Returns the leaf inputs that eager's nodes do not save themselves."""
         if any(REGION in n.meta for n in order):
             return []  # eager computes from them again
@@ -438,17 +440,17 @@ class Joint:
         ]
 
     def _drawn(self) -> list[Node]:
-        """Returns the nodes of the forward graph that draw random numbers and may be computed again; adds
+        """Returns the nodes of the forward graph that draw random numbers and may be recomputed; adds
         nodes for the generator states that this takes."""
         graph, everywhere = self.recorder.graph, self.recorder.budget is not None
-        found = []
+        drawn = []
         for n in list(graph.nodes):
-            if (everywhere or REGION in n.meta) and may_be_drawn_again(n):
+            if (everywhere or REGION in n.meta) and can_be_redrawn(n):
                 note_state(graph, n)
-                found.append(n)
+                drawn.append(n)
             if n is self.last:
-                return found
-        return found
+                return drawn
+        return drawn
 
     def _copy(self, n: Node) -> Node:
         """Makes a copy of `n` that the program cannot reach."""
@@ -474,25 +476,25 @@ class Joint:
         node.meta.update(val=self.recorder.shape_env.make({(symbol,): 1}), stack="")
         return node
 
-    def _carried(self, order: Sequence[Node], later: Collection[Node]) -> tuple[Carried, ...]:
+    def _saved_sizes(self, order: Sequence[Node], later: Collection[Node]) -> tuple[SavedSize, ...]:
         """Returns the symbolic sizes that the backward graph needs, and the views that are made after the
         node."""
         if not self.recorder.shape_env.symbols:
             return ()
         made = (*self.outputs.made_of, *self.outputs.views.values())
         views = (o for o in made if isinstance(o, ViewOutput))
-        told = [(*s.args, *s.kwargs.values()) for view in views for s in view.steps]
+        step_arguments = [(*s.args, *s.kwargs.values()) for view in views for s in view.steps]
         values = [n.meta.get("val") for n in (*order, *(s.node for s in self.seeds))]
-        found: dict[Symbol, None] = dict.fromkeys(symbols_in([*told, *values]))
+        symbols: dict[Symbol, None] = dict.fromkeys(symbols_in([*step_arguments, *values]))
         behind = itertools.count(len(self.results))
-        if any(s.unbacked and s.source.node in later for s in found):
+        if any(s.unbacked and s.source.node in later for s in symbols):
             raise Break("gradient", "sizes that data decides in the backward pass")
         # Placeholders of numbers are made on first use.
-        given = {s: s.source.placeholder for s in found if not s.unbacked}
+        given = {s: s.source.placeholder for s in symbols if not s.unbacked}
         number = {p: k for k, p in enumerate(self.recorder.all_placeholders())}
         return tuple(
-            Carried(s, "unbacked", next(behind), 0)
+            SavedSize(s, "unbacked", next(behind), 0)
             if s.unbacked
-            else Carried(s, s.source.kind, number[given[s]], s.source.dim)
-            for s in found
+            else SavedSize(s, s.source.kind, number[given[s]], s.source.dim)
+            for s in symbols
         )

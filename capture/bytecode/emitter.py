@@ -94,7 +94,7 @@ class CodeBuilder:
         self.load(name)
         self.emit("DELETE_FAST", name)
 
-    def let_go(self, name: str) -> None:
+    def clear_and_delete(self, name: str) -> None:
         """Empties the list in the variable and deletes the variable."""
         self.emit("PUSH_NULL")
         self.load_const(list.clear)

@@ -113,9 +113,9 @@ def per_code(compute: Callable[[CodeType], T]) -> Callable[[CodeType], T]:
 
     @functools.wraps(compute)
     def cached(code: CodeType) -> T:
-        found = known.get(id(code))
-        if found is not None and found[0]() is code:
-            return found[1]
+        entry = known.get(id(code))
+        if entry is not None and entry[0]() is code:
+            return entry[1]
         result, key = compute(code), id(code)
         known[key] = (weakref.ref(code, lambda _: known.pop(key, None)), result)
         return result

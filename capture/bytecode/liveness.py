@@ -73,9 +73,9 @@ def bound_before(code: CodeType) -> list[frozenset[str]]:
                 reached.append((instr.index + 1, after))
             if instr.target is not None:
                 reached.append((instr.target.index, after))
-            for index, found in reached:
-                if not bound[index] <= found:
-                    bound[index] &= found
+            for index, incoming in reached:
+                if not bound[index] <= incoming:
+                    bound[index] &= incoming
                     stable = False
     return bound
 

@@ -14,27 +14,27 @@ from typing import Any
 import torch
 
 from frameloom.capture import _capture, library
-from frameloom.capture.autograd.backward_python import check_later
+from frameloom.capture.autograd.backward_python import check_deferred_code
 from frameloom.capture.autograd.partition import UNNOTICED
 from frameloom.capture.bytecode.instruction import names_in, slot_names
 from frameloom.capture.driver.session import Compiler, forget_sessions, session_of
-from frameloom.capture.graph_passes.cast_cache import KeepsCasts
 from frameloom.capture.guards.class_lookup import noting
 from frameloom.capture.guards.surroundings import obstacle, watch
-from frameloom.capture.interpreter import policy
 from frameloom.capture.interpreter.frame import Broken, Frame, broken_at
 from frameloom.capture.interpreter.tracer import Tracer
 from frameloom.capture.library import copying, methods
 from frameloom.capture.resume import rewrite
-from frameloom.capture.resume.reconstruct import settled
+from frameloom.capture.resume.reconstruct import realized
 from frameloom.capture.resume.resume_function import ResumeSpec, enter, spec_of
 from frameloom.capture.symbolic.container_lengths import NewLength
-from frameloom.capture.symbolic.dynamic_policy import NoElements, Pretended, Related
+from frameloom.capture.symbolic.dynamic_policy import NoElements, Related, ReplacedHint
 from frameloom.capture.symbolic.size_guards import guard_sizes
-from frameloom.capture.values.base import Avoid, NotConstant, Raised, Value
+from frameloom.capture.tensors.cast_cache import KeepsCasts
+from frameloom.capture.values import policy
+from frameloom.capture.values.base import NotConstant, Raised, Value
 from frameloom.capture.values.containers.iterator import SequenceIterator
 from frameloom.debug import log
-from frameloom.errors import Break, Skip
+from frameloom.errors import Avoid, Break, Skip
 
 MAX_ATTEMPTS = 20
 OURS = (Broken, Break, Skip, Raised, NotConstant)
@@ -79,7 +79,7 @@ def _check(function: FunctionType) -> None:
         raise Skip(f"{function.__qualname__} is a generator or coroutine")
     if not code.co_flags & 1:
         raise Skip(f"{function.__qualname__} is not an optimized function")
-    if (name := policy.may_look_at_its_frame(code)) is not None:
+    if (name := policy.may_inspect_frame(code)) is not None:
         raise Skip(f"{function.__qualname__} may look at its own frame ({name})")
 
 
@@ -106,22 +106,22 @@ def _capture_with_retries(
         )
         capture.tracer.follows_elements = not session.per_code
         capture.tracer.follows_lengths = compiler.options.dynamic is not False
-        capture.tracer.foresees = not (
+        capture.tracer.may_speculate = not (
             session.per_code or session.forced or compiler.options.fullgraph
         )
         try:
             return capture.run()
         except Avoid as avoid:
             session.avoid(*avoid.site)
-        except BreaksAgain:
+        except BreaksRepeatedly:
             follows_iterators = False
-        except FailsWhenTold:
-            session.tells_compiling, has_failed = False, True
+        except FailsWhenCompiling:
+            session.reports_compiling, has_failed = False, True
         except Related:
             pass
         except KeepsCasts as keeps:
             session.keeps_casts, session.opens_autocast = True, session.opens_autocast or keeps.opens  # fmt: skip
-        except Pretended:
+        except ReplacedHint:
             session.dynamic_policy.small_apart = True
         finally:
             capture.tracer.release()
@@ -131,18 +131,18 @@ def _capture_with_retries(
 FAILURES = ("op_error", "exception")
 
 
-class BreaksAgain(Exception):
+class BreaksRepeatedly(Exception):
     """A loop over an iterator from before the call breaks in a later round. It probably breaks in each round,
     so one entry should serve all."""
 
 
-class FailsWhenTold(Exception):
+class FailsWhenCompiling(Exception):
     """The program asks whether it is being compiled, and fails after that: it is captured again with the
     answer no."""
 
 
 def _stacks(broken: Broken) -> list[Value]:
-    return [settled(value) for state in broken.states for value in state.stack]
+    return [realized(value) for state in broken.states for value in state.stack]
 
 
 def _is_followed(value: Value) -> bool:
@@ -161,7 +161,7 @@ class Capture:
         self.trail = trail
         self.spec: ResumeSpec | None = spec_of(function)
         self.session = session_of(compiler)
-        self.has_failed = False  # whether it failed after it was told that it is being compiled
+        self.has_failed = False  # whether it failed after the answer that it is being compiled
         self.tracer = Tracer(function, self.session)
         self.tracer.recorder.budget = compiler.options.memory_budget
         # Freezing, which works without gradients, relies on weights that do not change.
@@ -178,7 +178,7 @@ class Capture:
         _capture.lend_calls(before + 5000)
         try:
             end = self._interpret()
-            check_later(self.tracer, end)
+            check_deferred_code(self.tracer, end)
         finally:
             self.tracer.settings.leave()
             _capture.lend_calls(before)
@@ -235,14 +235,14 @@ class Capture:
 
     def _broken(self, broken: Broken) -> Any:
         if self.tracer.follows_iterators and any(map(_is_followed, _stacks(broken))):
-            raise BreaksAgain
+            raise BreaksRepeatedly
         if broken.cause.kind in FAILURES and self.spec is None:
             if self.tracer.recorder.is_given_nothing():
                 return self._plain("a call on a tensor without elements, which fails")
-            if self.tracer.told_compiling:
-                raise FailsWhenTold
+            if self.tracer.asked_compiling:
+                raise FailsWhenCompiling
             if self.has_failed:  # it fails with either answer
-                self.session.tells_compiling = True
+                self.session.reports_compiling = True
         if broken.cause.kind == "gradient":
             return self._plain("a gradient is needed")
         self._count_ops()

@@ -17,7 +17,7 @@ from frameloom.capture.symbolic.dynamic_policy import DynamicPolicy
 if TYPE_CHECKING:
     from frameloom.capture.resume.resume_function import ResumeSpec
 
-MAX_PIECES = 128  # of one jitted function; code behind later breaks runs as plain Python
+MAX_REGIONS = 128  # of one jitted function; code behind later breaks runs as plain Python
 
 
 class Compiler(Protocol):
@@ -47,7 +47,8 @@ class Session:
         # Casts that autocast keeps are inputs, and plain Python enters the regions
         # (graph_passes/cast_cache.py).
         self.keeps_casts = self.opens_autocast = False
-        self.tells_compiling = True  # whether a program that asks is told so; not if it then fails
+        # Whether a program that asks gets the answer that it is being compiled; not if it then fails.
+        self.reports_compiling = True
         self._avoided: set[tuple[int, int]] = set()
         self._certain: set[tuple[int, int]] = set()
         self.capturing: weakref.ref[Any] | None = None  # the jitted function
@@ -80,7 +81,7 @@ class Session:
         known = self.resumes.get(spec.key)
         if known is None:
             made = _capture.JitFunction(make(), compiler, takes_state=True)
-            made.enabled = len(self.resumes) < MAX_PIECES
+            made.enabled = len(self.resumes) < MAX_REGIONS
             # keeps the objects alive whose ids are in the key
             known = self.resumes[spec.key] = spec, made
         return known[1]
@@ -92,11 +93,11 @@ _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 def session_of(compiler: Any) -> Session:
     """Returns the compiler's session. The compiler owns it: resume functions refer to the compiler, so no
     other owner is allowed."""
-    found: Session | None = getattr(compiler, "capture_session", None)
-    if found is None:
-        found = compiler.capture_session = Session()
-        _sessions.add(found)
-    return found
+    session: Session | None = getattr(compiler, "capture_session", None)
+    if session is None:
+        session = compiler.capture_session = Session()
+        _sessions.add(session)
+    return session
 
 
 def forget_sessions() -> None:

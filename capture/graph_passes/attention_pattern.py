@@ -24,8 +24,8 @@ import torch.fx
 
 from frameloom.capture.recording.captured_graph import CapturedGraph
 from frameloom.capture.shapes.device_layouts import LAYOUTS
+from frameloom.capture.shapes.node_inference import infer_node
 from frameloom.capture.tensors.fake import Fake
-from frameloom.capture.tensors.schema import infer_node
 
 aten = torch.ops.aten
 Node = torch.fx.Node
@@ -75,16 +75,16 @@ def number(value: Any) -> float | None:
         if shape_of(value):
             return None
         if value.target in SAME or value.target is aten._to_copy.default:
-            found = number(value.args[0])
+            constant = number(value.args[0])
         elif value.target in (aten.full.default, aten.scalar_tensor.default):
-            found = number(value.args[-1])
+            constant = number(value.args[-1])
         else:
             return None
         dtype = value.meta["val"].dtype
         return (
             None
-            if found is None or dtype is torch.bool
-            else torch.tensor(found, dtype=dtype).item()
+            if constant is None or dtype is torch.bool
+            else torch.tensor(constant, dtype=dtype).item()
         )
     return float(value) if type(value) in (int, float) else None
 
@@ -208,15 +208,15 @@ def recognised(captured: CapturedGraph) -> CapturedGraph:
         return captured
     graph = torch.fx.Graph()
     graph.output(graph.graph_copy(captured.graph, {}))
-    found = 0
+    n_rewritten = 0
     for node in list(graph.nodes):
         if node.target in SOFTMAX and _on_gpu(node):
             try:
                 _rewrite(graph, node)
-                found += 1
+                n_rewritten += 1
             except NotAttention:
                 pass
-    if not found:
+    if not n_rewritten:
         return captured
     return replace(captured, graph=graph)
 
@@ -236,8 +236,8 @@ def _rewrite(graph: torch.fx.Graph, softmax: Node) -> None:
     operands = [*first, last.args[1]]
     vals = [o.meta["val"] for o in operands]  # type: ignore[union-attr]
     dtype, device, width = vals[0].dtype, vals[0].device, vals[0].shape[-1]
-    alike = all(v.dtype is dtype and v.device == device for v in vals)
-    if not alike or dtype not in DTYPES or last.meta["val"].dtype is not dtype:
+    compatible = all(v.dtype is dtype and v.device == device for v in vals)
+    if not compatible or dtype not in DTYPES or last.meta["val"].dtype is not dtype:
         raise NotAttention
     if not 0 < width <= WIDEST or vals[2].shape[-1] != width or 0 in shape:
         raise NotAttention
@@ -309,21 +309,21 @@ class _Builder:
             inner = inner.args[0]
         if shape_of(inner) != wanted:
             inner = self(aten.view.default, node, list(wanted))
-        found = inner
+        source = inner
         while inner.target in (*COPIES, *SAME) or (
             inner.target is aten.expand.default and shape_of(inner.args[0]) == wanted
         ):
             inner = inner.args[0]
-            if inner.meta["val"].dtype is found.meta["val"].dtype and _is_dense(inner):
-                found = inner
+            if inner.meta["val"].dtype is source.meta["val"].dtype and _is_dense(inner):
+                source = inner
         if transposed:
-            found = self(aten.transpose.int, found, -2, -1)
+            source = self(aten.transpose.int, source, -2, -1)
         for _ in range(2 - len(batch)):
-            found = self(aten.unsqueeze.default, found, 0 if not batch else 1)
+            source = self(aten.unsqueeze.default, source, 0 if not batch else 1)
             batch = [*batch, 1]
-        if found.meta["val"].stride(-1) != 1:
-            found = self(aten.clone.default, found, memory_format=torch.contiguous_format)
-        return found
+        if source.meta["val"].stride(-1) != 1:
+            source = self(aten.clone.default, source, memory_format=torch.contiguous_format)
+        return source
 
     # --- masks
 
@@ -331,7 +331,7 @@ class _Builder:
         """Returns all masks as one mask that is added."""
         total: Node | None = None
         for m in scores.masks:
-            tensor = self.laid_out(m, shape)
+            tensor = self.reshaped_mask(m, shape)
             if m.value is not None:
                 value = -math.inf if m.value == -math.inf else LOWEST
                 hidden = tensor if m.hides else self(aten.logical_not.default, tensor)
@@ -347,10 +347,10 @@ class _Builder:
 
     @property
     def device(self) -> torch.device:
-        found: torch.device = self.place.meta["val"].device
-        return found
+        device: torch.device = self.place.meta["val"].device
+        return device
 
-    def laid_out(self, mask: Mask, shape: tuple[int, ...]) -> Node:
+    def reshaped_mask(self, mask: Mask, shape: tuple[int, ...]) -> Node:
         """Returns the mask's tensor in a shape that fits the operand of softmax (`shape`), with a dimension
         of heads."""
         own, rows = shape_of(mask.tensor), len(mask.shape) - 2
@@ -399,12 +399,12 @@ class _Builder:
                 user.replace_input_with(old, new)
 
 
-def _ends_in_copies(node: Node, lies: torch.Tensor) -> bool:
+def _ends_in_copies(node: Node, layout: torch.Tensor) -> bool:
     """Whether `node` is only used by views, and by copies of these: then it may have another layout."""
     for user in node.users:
         if user.target in VIEWS:
             try:
-                inside = user.target(lies, *user.args[1:])  # type: ignore[operator]
+                inside = user.target(layout, *user.args[1:])  # type: ignore[operator]
             except RuntimeError:
                 return False
             if not _ends_in_copies(user, inside):

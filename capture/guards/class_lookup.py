@@ -49,10 +49,10 @@ def class_attribute(cls: type, name: str) -> Any:
     if lookups is None or cls.__flags__ & IMMUTABLE_TYPE:
         return _find(_order(cls) or (), name)  # a class that is being made has no order yet
     key = (cls, name, None)
-    found = lookups.get(key, lookups)
-    if found is lookups:
-        found = lookups[key] = _find(_order(cls) or (), name)
-    return found
+    attribute = lookups.get(key, lookups)
+    if attribute is lookups:
+        attribute = lookups[key] = _find(_order(cls) or (), name)
+    return attribute
 
 
 def note_order(cls: type) -> None:
@@ -75,37 +75,37 @@ def name_in_texts(cls: type) -> str:
     return f"{cls.__module__}.{cls.__name__}"
 
 
-def works_as(found: Any, kind: type, access: str = "__get__") -> bool:
+def works_as(descriptor: Any, kind: type, access: str = "__get__") -> bool:
     """Whether a raw attribute is a descriptor of that kind whose class does not override this access."""
-    if type(found) is kind:
+    if type(descriptor) is kind:
         return True
-    return isinstance(found, kind) and (
-        class_attribute(type(found), access) is class_attribute(kind, access)
+    return isinstance(descriptor, kind) and (
+        class_attribute(type(descriptor), access) is class_attribute(kind, access)
     )
 
 
-def is_data_descriptor(found: Any) -> bool:
+def is_data_descriptor(attribute: Any) -> bool:
     """Whether it takes precedence over the instance attribute of its name. CPython has one slot for both
     methods."""
-    cls = type(found)
-    return found is not MISSING and (
+    cls = type(attribute)
+    return attribute is not MISSING and (
         class_attribute(cls, "__set__") is not MISSING
         or class_attribute(cls, "__delete__") is not MISSING
     )
 
 
-def is_programs(found: Any) -> bool:
+def is_programs(attribute: Any) -> bool:
     """Whether a raw attribute is code that the program gives to a class: it may read and do anything. Code of
     `enum` and similar modules depends only on the class."""
-    if isinstance(found, property | DynamicClassAttribute):
-        found = found.fget
-    elif isinstance(found, classmethod | staticmethod):
-        found = found.__func__
-    if isinstance(found, FunctionType):
-        return found.__module__ not in ("enum", "typing", "abc", "inspect")
+    if isinstance(attribute, property | DynamicClassAttribute):
+        attribute = attribute.fget
+    elif isinstance(attribute, classmethod | staticmethod):
+        attribute = attribute.__func__
+    if isinstance(attribute, FunctionType):
+        return attribute.__module__ not in ("enum", "typing", "abc", "inspect")
     # An object that `functools` made of a function, or a callable object of the program.
-    kind = type(found)
-    if found is MISSING or kind.__module__ == "builtins" or isinstance(found, type):
+    kind = type(attribute)
+    if attribute is MISSING or kind.__module__ == "builtins" or isinstance(attribute, type):
         return False
     return any(_find(_order(kind), name) is not MISSING for name in ("__call__", "__get__"))
 
@@ -139,10 +139,10 @@ NOT_ASKED = frozenset(
 def attribute_after(cls: type, after: type, name: str) -> Any:
     """Returns the raw attribute from the classes after `after` in the resolution order."""
     order = _order(cls)
-    found = _find(order[order.index(after) + 1 :], name)
+    attribute = _find(order[order.index(after) + 1 :], name)
     if _noting.lookups is not None:
-        _noting.lookups[cls, name, after] = found
-    return found
+        _noting.lookups[cls, name, after] = attribute
+    return attribute
 
 
 def _find(order: tuple[type, ...], name: str) -> Any:

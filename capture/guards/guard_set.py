@@ -78,7 +78,7 @@ class GuardSet:
         key = ("subclass", cls, abstract)
         self._checks.setdefault(key, (self._roots.object(cls), "subclass", (cls, abstract, answer)))
 
-    def tells_numbers(self, start: int) -> bool:
+    def compares_numbers(self, start: int) -> bool:
         """Whether one of the checks from number `start` on compares a number that the program may change."""
         checks = [*self._checks.values()][start:]
         return any(kind == "equal" and type(v) in (int, float, complex) for _, kind, v in checks)
@@ -125,8 +125,8 @@ class GuardSet:
         return origin.kind == "object" or id(origin) in self._pinned
 
     def _build_lookups(self, built: BuiltGuards, start: int) -> None:
-        for (cls, name, after), found in list(self.lookups.items())[start:]:
-            built.lookup(cls, name if after is None else (name, after), found)
+        for (cls, name, after), attribute in list(self.lookups.items())[start:]:
+            built.lookup(cls, name if after is None else (name, after), attribute)
 
 
 class BuiltGuards:
@@ -138,23 +138,23 @@ class BuiltGuards:
         self._nodes: dict[int, int] = {}
 
     def node(self, origin: Origin) -> int:
-        found = self._nodes.get(id(origin))
-        if found is None:
-            found = self._nodes[id(origin)] = self._make(origin)
-            self.guards.describe(found, origin.path())
-        return found
+        node = self._nodes.get(id(origin))
+        if node is None:
+            node = self._nodes[id(origin)] = self._make(origin)
+            self.guards.describe(node, origin.path())
+        return node
 
-    def lookup(self, cls: type, key: Any, found: Any) -> None:
+    def lookup(self, cls: type, key: Any, attribute: Any) -> None:
         """Adds the check that the raw attribute of a class is unchanged. `key`: its name, or its name and the
         class after which it was looked up."""
         node = self.node(self._roots.object(cls))
         if key is ORDER:
-            self.guards.check(self.guards.child(node, "class_order"), "is", found)
-        elif found is MISSING:
+            self.guards.check(self.guards.child(node, "class_order"), "is", attribute)
+        elif attribute is MISSING:
             self.guards.check(node, "no_class_attr", key)
         else:
-            kind = "equal" if type(found) in LITERALS else "is"
-            self.guards.check(self.guards.child(node, "class_attr", key), kind, found)
+            kind = "equal" if type(attribute) in LITERALS else "is"
+            self.guards.check(self.guards.child(node, "class_attr", key), kind, attribute)
 
     def _make(self, origin: Origin) -> int:
         if origin.base is not None:
@@ -186,5 +186,5 @@ def is_stored(origin: Origin) -> bool:
     cls = origin.base.key
     if not isinstance(cls, type) or class_attribute(type(cls), origin.key) is not MISSING:
         return False
-    found = class_attribute(cls, origin.key)
-    return type(found) is FunctionType or class_attribute(type(found), "__get__") is MISSING
+    attribute = class_attribute(cls, origin.key)
+    return type(attribute) is FunctionType or class_attribute(type(attribute), "__get__") is MISSING

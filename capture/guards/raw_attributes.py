@@ -35,10 +35,10 @@ def set_attributes(obj: Any, names: tuple[str, ...], values: tuple[Any, ...]) ->
 def write_attribute(obj: Any, name: str, value: Any) -> None:
     """Writes an attribute by assignment if that runs no code of the program: creating the object's dictionary
     would make the object larger and slower."""
-    found = class_attribute(type(obj), name)
-    is_stored = isinstance(found, MemberDescriptorType) or not is_data_descriptor(found)
+    attribute = class_attribute(type(obj), name)
+    is_stored = isinstance(attribute, MemberDescriptorType) or not is_data_descriptor(attribute)
     table = None if is_stored and is_generic(type(obj)) else instance_dict(obj)
-    if table is None or isinstance(found, MemberDescriptorType):
+    if table is None or isinstance(attribute, MemberDescriptorType):
         object.__setattr__(obj, name, value)
     else:
         table[name] = value
@@ -68,11 +68,11 @@ def instance_dict(obj: Any) -> dict[str, Any] | None:
         return None
 
 
-def is_own_slot(cls: type, name: str, found: Any) -> bool:
+def is_own_slot(cls: type, name: str, attribute: Any) -> bool:
     """Whether a raw attribute is the slot of that name, and not one stored under another name or one of a
     class unrelated to `cls`."""
     return (
-        isinstance(found, MemberDescriptorType)
-        and found.__name__ == name
-        and is_subtype(cls, found.__objclass__)
+        isinstance(attribute, MemberDescriptorType)
+        and attribute.__name__ == name
+        and is_subtype(cls, attribute.__objclass__)
     )

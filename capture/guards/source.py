@@ -42,10 +42,10 @@ class Origin:
             index = (kind, type(key), key)
         else:
             index = (kind, id(key))
-        found = self._children.get(index)
-        if found is None:
-            found = self._children[index] = Origin(kind, self, key)
-        return found
+        child = self._children.get(index)
+        if child is None:
+            child = self._children[index] = Origin(kind, self, key)
+        return child
 
     def load(self, code: CodeBuilder) -> None:
         """Pushes the object; the base, if any, must have just been pushed."""
@@ -224,11 +224,11 @@ class Roots:
     def object(self, obj: object, path: str | None = None) -> Origin:
         """Returns the source of a pinned object. Use it for objects that the function cannot reach by its own
         names (classes, builtins). `path`: its name in messages."""
-        found = self._objects.get(id(obj))
-        if found is None:
-            found = self._objects[id(obj)] = Origin("object", None, obj)
-            found._path = path
-        return found
+        origin = self._objects.get(id(obj))
+        if origin is None:
+            origin = self._objects[id(obj)] = Origin("object", None, obj)
+            origin._path = path
+        return origin
 
     def release(self) -> None:
         """Breaks the reference cycles between sources and their children, so that they are freed without the

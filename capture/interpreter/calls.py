@@ -18,10 +18,12 @@ import torch
 
 from frameloom.capture.autograd.hooked_tensors import check_hooking
 from frameloom.capture.guards.class_lookup import MISSING, class_attribute
-from frameloom.capture.interpreter import operators, policy
+from frameloom.capture.interpreter import operators
+from frameloom.capture.interpreter.call_rules import FUNCTIONS, WRAPPERS
 from frameloom.capture.library.caches import cached
 from frameloom.capture.speculation.numpy_functions import chains_in
 from frameloom.capture.symbolic.numbers_given import has_number, with_number
+from frameloom.capture.values import policy
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.container import (
@@ -135,16 +137,13 @@ def call_function(
     kwargs: dict[str, Value],
     resumable: bool = False,
 ) -> Value:
-    from frameloom.capture.library.builtins import FUNCTIONS, WRAPPERS
-
     real = function.real
     if real is not None:
         known = FUNCTIONS.get(real)
         if known is not None:
             return known(t, args, kwargs)
-        module = real.__globals__.get("__name__")
-        wrapper = WRAPPERS.get((module, real.__code__.co_qualname))
-        if wrapper is not None:
+        wrapper = WRAPPERS.get(real.__code__.co_qualname)
+        if wrapper is not None and policy.is_torchs(real.__globals__):
             t.guards.add(function._own(t).child("func_code"), "is", real.__code__)
             return wrapper(t, function, args, kwargs)
         if real.__module__ == "frameloom.api":
@@ -173,7 +172,7 @@ def call_function(
                 )  # the function may call it
             return t.evaluate(real, args, kwargs)
         if verdict == "state":
-            return state(t, real, args, policy.STATE_TOLD_BY[real])
+            return state(t, real, args, policy.STATE_READERS[real])
         if verdict == "break":
             from frameloom.capture.library.stand_ins import find_stand_in
 
@@ -193,7 +192,7 @@ def call_function(
 def front_door(t: Tracer, name: str) -> Value:
     """Captures a call of one of Frameloom's own functions."""
     if name == "is_compiling":
-        return t.tell_compiling()
+        return t.report_compiling()
     raise Break(
         "graph_break" if name == "graph_break" else "library_call", f"frameloom.{name}(...)"
     )
@@ -212,7 +211,7 @@ def inline(
         t.guards.add(function._own(t).child("func_code"), "is", code)
     if t.depth >= MAX_DEPTH:
         raise Break("too_deep", f"{function.name}(...)")
-    if (name := policy.may_look_at_its_frame(code)) is not None:
+    if (name := policy.may_inspect_frame(code)) is not None:
         raise Break("library_call", f"{function.name}(...), which calls {name}")
     if code.co_flags & GENERATOR_FLAGS & ~inspect.CO_GENERATOR:
         raise Break("coroutine", f"{function.name}(...)")
@@ -288,8 +287,6 @@ def _fill_defaults(
 
 def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Calls something that is not written in Python."""
-    from frameloom.capture.library.builtins import FUNCTIONS
-
     try:
         known = FUNCTIONS.get(fn)
     except TypeError:
@@ -321,13 +318,13 @@ def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]
     raise Break(kind, f"{getattr(fn, '__name__', fn)}(...)")
 
 
-def state(t: Tracer, fn: Any, args: list[Value], told_by: Any = None) -> Value:
-    """Reads a setting of PyTorch. The guards read it again at each call, with `told_by` if given, a function
+def state(t: Tracer, fn: Any, args: list[Value], guard_reader: Any = None) -> Value:
+    """Reads a setting of PyTorch. The guards read it at each call, with `guard_reader` if given, a function
     written in C."""
     result = t.evaluate(fn, args, {})
     if not isinstance(result, ConstValue):
         raise Break("unknown_call", f"{fn.__name__}(...) returns an object")
-    t.guards.returns(told_by or fn, tuple(plain(t.look(arg)) for arg in args), result.real)
+    t.guards.returns(guard_reader or fn, tuple(plain(t.look(arg)) for arg in args), result.real)
     return result
 
 

@@ -15,6 +15,7 @@ import torch
 
 from frameloom.capture.bytecode.opcodes import COMPARISONS, IN_PLACE
 from frameloom.capture.guards.class_lookup import is_subtype
+from frameloom.capture.interpreter.mappings import fill_dict
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue, boolean
 from frameloom.capture.values.containers.container import (
@@ -117,8 +118,8 @@ def _repeated(t: Tracer, left: Value, right: Value) -> Value | None:
 def _sequence_operator(
     t: Tracer, fn: Operator, left: SequenceValue, right: SequenceValue
 ) -> Value | None:
-    alike = isinstance(left, ListValue) is isinstance(right, ListValue)
-    if fn is operator.add and alike:
+    same_type = isinstance(left, ListValue) is isinstance(right, ListValue)
+    if fn is operator.add and same_type:
         items = [*left.items, *right.items]
         if _adds_sizes(left, right):
             # It refuses other items.
@@ -127,9 +128,9 @@ def _sequence_operator(
             if own.is_shared and not other.items:
                 return own
         return left.like(items)
-    if fn in (operator.eq, operator.ne) and not (alike and len(left.items) == len(right.items)):
+    if fn in (operator.eq, operator.ne) and not (same_type and len(left.items) == len(right.items)):
         return boolean(fn is operator.ne)
-    if fn in COMPARISONS.values() and alike:
+    if fn in COMPARISONS.values() and same_type:
         from frameloom.capture.interpreter.operators import binary
 
         at = 0  # comparing may change both, so the lengths are read again each time
@@ -180,8 +181,6 @@ def _dict_comparison(t: Tracer, plain: Operator, left: DictValue, right: DictVal
 
 
 def _dict_union(t: Tracer, own: DictValue, left: Value, other: DictValue, right: Value) -> Value:
-    from frameloom.capture.library.builtins import fill_dict
-
     result = _united(own, other)
     fill_dict(t, result, [left], {})
     fill_dict(t, result, [right], {})
@@ -190,8 +189,6 @@ def _dict_union(t: Tracer, own: DictValue, left: Value, other: DictValue, right:
 
 def _dict_in_place(t: Tracer, target: Value, source: Value) -> Value:
     """Captures `target |= source`, which takes the same sources as `dict.update`."""
-    from frameloom.capture.library.builtins import fill_dict
-
     fill_dict(t, target, [source], {})
     return target
 

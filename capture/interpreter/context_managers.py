@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.library.builtins import FUNCTIONS, Args, Kwargs
+from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs
 from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.const import NONE, ConstValue
 from frameloom.capture.values.object import ObjectValue
@@ -26,9 +26,9 @@ from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.bytecode.emitter import CodeBuilder
-    from frameloom.capture.graph_passes.cast_cache import Casts
     from frameloom.capture.interpreter.tracer import Tracer
     from frameloom.capture.resume.reconstruct import Rebuilder
+    from frameloom.capture.tensors.cast_cache import Casts
 
 # setter -> getter; both take all arguments except the last one, the new state.
 SETTINGS: dict[Any, Callable[..., Any]] = {

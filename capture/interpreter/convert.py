@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.autograd.leaves import is_leaf, note_leaf
 from frameloom.capture.guards.class_lookup import HEAP_TYPE
-from frameloom.capture.interpreter.policy import may_be_given_numbers
 from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.leaves import is_leaf, note_leaf
 from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.const import ConstValue, boolean, is_constant
 from frameloom.capture.values.containers.container import ListValue, SliceValue, TupleValue
@@ -22,6 +21,7 @@ from frameloom.capture.values.numbers.number import NumberValue
 from frameloom.capture.values.numbers.size import as_size, size_value
 from frameloom.capture.values.numbers.symbolic import SYMBOLS, SymbolicNumber
 from frameloom.capture.values.numpy_values import call_kind
+from frameloom.capture.values.policy import may_be_given_numbers
 from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
@@ -107,8 +107,8 @@ def index(t: Tracer, value: Value, fault: str) -> int:
     if isinstance(value, TensorValue):
         raise Break("item", "a tensor used as an index")
     if value.type().__flags__ & HEAP_TYPE:
-        found = getattr(value, "call_special", lambda *_: None)(t, "__index__")
-        value = value if found is None else found
+        result = getattr(value, "call_special", lambda *_: None)(t, "__index__")
+        value = value if result is None else result
     try:
         return operator.index(value.constant())
     except TypeError:

@@ -19,7 +19,7 @@ from frameloom.capture.values.numbers.size import computed_size
 from frameloom.capture.values.numbers.size_truth import compared_sizes
 from frameloom.capture.values.numbers.symbolic import (
     computed,
-    is_unsettled,
+    is_symbolic,
     outcome,
 )
 from frameloom.capture.values.numpy_values import call_kind, computed_by_numpy, concerns_numpy
@@ -33,7 +33,7 @@ def evaluate(
     t: Tracer, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
     """Calls the pure function `fn` if all arguments are constants; breaks the graph otherwise."""
-    if not kwargs and any(is_unsettled(t.look(a)) for a in args):
+    if not kwargs and any(is_symbolic(t.look(a)) for a in args):
         if fn is divmod and len(args) == 2:
             parts = (operator.floordiv, operator.mod)
             return TupleValue([evaluate(t, part, args, {}) for part in parts])

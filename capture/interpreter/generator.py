@@ -10,11 +10,11 @@ import builtins
 from types import CodeType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.values.base import Avoid, Raised, Value
+from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import NONE, ConstValue, is_none
 from frameloom.capture.values.containers.iterator import IteratorValue
 from frameloom.capture.values.exception import ExceptionValue
-from frameloom.errors import Break
+from frameloom.errors import Avoid, Break
 
 if TYPE_CHECKING:
     from frameloom.capture.bytecode.instruction import Instr

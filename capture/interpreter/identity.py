@@ -21,7 +21,7 @@ from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import BY_VALUE, ConstValue
 from frameloom.capture.values.containers.container import TupleValue
 from frameloom.capture.values.function import BuiltinValue, FunctionValue
-from frameloom.capture.values.numbers.symbolic import hint_of, is_unsettled
+from frameloom.capture.values.numbers.symbolic import hint_of, is_symbolic
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.static import ClassValue, PyModuleValue
@@ -146,12 +146,12 @@ def note_bases(t: Tracer, cls: type, wanted: Any) -> None:
 
 
 def _is_instance(t: Tracer, value: Value, wanted: Any) -> bool:
-    if isinstance(value, ObjectValue | OpaqueValue) and says_its_class(value.type()):
+    if isinstance(value, ObjectValue | OpaqueValue) and computes_class(value.type()):
         if type(wanted) is type and issubclass(value.type(), wanted):
             return True
         raise Break("unknown_call", f"isinstance({value.describe()}, ...)")
     note_questions(t, value, wanted)
-    if is_unsettled(value):
+    if is_symbolic(value):
         return isinstance(hint_of(value), wanted)  # type: ignore[arg-type]
     if isinstance(value, TensorValue | ConstValue) and value.real is not None:
         return isinstance(value.real, wanted)
@@ -168,7 +168,7 @@ def _is_instance(t: Tracer, value: Value, wanted: Any) -> bool:
     return issubclass(value.type(), wanted)
 
 
-def says_its_class(cls: type) -> bool:
+def computes_class(cls: type) -> bool:
     """Whether code of the program computes an instance's `__class__`."""
     own = class_attribute(cls, "__class__"), class_attribute(cls, "__getattribute__")
     return own[0] is not object.__dict__["__class__"] or isinstance(own[1], FunctionType)

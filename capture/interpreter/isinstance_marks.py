@@ -28,9 +28,9 @@ def note_questions(t: Tracer, value: Value, wanted: Any) -> None:
                 t.guards.add(value.origin, "no_attr", name)
     if isinstance(value, ObjectValue) and getattr(wanted, "_is_protocol", False):
         for name in sorted(_names(wanted)):
-            found = class_attribute(value.cls, name)
-            runs_code = isinstance(found, property) or (
-                found is MISSING and class_attribute(value.cls, "__getattr__") is not MISSING
+            attribute = class_attribute(value.cls, name)
+            runs_code = isinstance(attribute, property) or (
+                attribute is MISSING and class_attribute(value.cls, "__getattr__") is not MISSING
             )
             if name in value.attributes or runs_code:
                 raise Break("unknown_call", f"isinstance(..., {wanted.__name__})")

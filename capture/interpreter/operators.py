@@ -30,6 +30,7 @@ from frameloom.capture.guards.class_lookup import (
     is_subtype,
     name_in_texts,
 )
+from frameloom.capture.interpreter import call_rules
 from frameloom.capture.interpreter.container_operators import container_operator
 from frameloom.capture.speculation.assume import is_asserted
 from frameloom.capture.symbolic.numbers_given import with_number
@@ -43,7 +44,7 @@ from frameloom.capture.values.draw import compared
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue, FunctionValue
 from frameloom.capture.values.numbers import number
 from frameloom.capture.values.numbers.number import NumberValue, combine
-from frameloom.capture.values.numbers.symbolic import is_unsettled, taken_out
+from frameloom.capture.values.numbers.symbolic import is_symbolic, taken_out
 from frameloom.capture.values.numpy_values import is_of_numpy
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.opaque import OpaqueValue
@@ -69,9 +70,9 @@ def unary(t: Tracer, fn: Callable[[Any], Any], name: str, value: Value) -> Value
         result = value.call_special(t, name)
         if result is not None:
             return result
-    elif _speaks(value, fn, name):
-        found = class_attribute(value.type(), name)
-        return t.call(t.class_function(value.type(), name, found), [value], {})
+    elif _is_program_operator(value, fn, name):
+        method = class_attribute(value.type(), name)
+        return t.call(t.class_function(value.type(), name, method), [value], {})
     if PY312 and fn is operator.invert and value.type() is bool:
         raise Break("warning", "~ of a bool")
     return t.evaluate(fn, [value], {})
@@ -84,7 +85,7 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
     literal = type(left) is ConstValue is type(right) and type(left.real) in LITERALS
     if literal and type(right.real) in LITERALS:  # type: ignore[attr-defined]
         return t.evaluate(fn, [left, right], {})
-    if _speaks(left, fn) or _speaks(right, fn):
+    if _is_program_operator(left, fn) or _is_program_operator(right, fn):
         result = _special_binary(t, fn, left, right)
         if result is not None:
             return result
@@ -92,15 +93,13 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
             raise Break("opaque_object", f"{left.describe()} {SYMBOLS.get(fn)} {right.describe()}")
         return boolean(_default_equal(t, left, right) is (fn is operator.eq))
     if isinstance(left, ConstValue) and isinstance(right, ConstValue):
-        if not (is_unsettled(left) or is_unsettled(right)) or not is_asserted(t.frame):
+        if not (is_symbolic(left) or is_symbolic(right)) or not is_asserted(t.frame):
             return t.evaluate(fn, [left, right], {})
         left, right = taken_out(left), taken_out(right)  # the graph checks them
         if not isinstance(left, NumberValue) and not isinstance(right, NumberValue):
             return t.evaluate(fn, [left, right], {})
     if fn in REMAINDER and left.type() is str and not issubclass(right.type(), str):
-        from frameloom.capture.library.text import remainder
-
-        return remainder(t, left, right)
+        return call_rules.FUNCTIONS[str.__mod__](t, [left, right], {})
     if isinstance(left, NumberValue) or isinstance(right, NumberValue):
         if isinstance(left, TensorValue) or isinstance(right, TensorValue):
             return with_number(t, fn, [left, right], {})
@@ -148,7 +147,7 @@ def _check_torch_function(left: Value, right: Value) -> None:
             raise Break("opaque_object", f"an operator on {other.describe()}, which has __torch_function__")  # fmt: skip
 
 
-def _speaks(value: Value, fn: Callable[..., Any], name: str = "") -> bool:
+def _is_program_operator(value: Value, fn: Callable[..., Any], name: str = "") -> bool:
     """Whether code of the program defines the operator for a constant or a class. `name`: the method of a
     unary operator."""
     if not isinstance(value, ConstValue | ClassValue) or value.type() in LITERALS:
@@ -304,16 +303,16 @@ def _ask(t: Tracer, name: str, own: Value, other: Value) -> Value | None:
     if isinstance(own, TensorValue):
         return None
     cls = own.type()
-    found = class_attribute(cls, name)
-    if name == "__ne__" and found is object.__ne__:  # it calls only `__eq__` of its own operand
+    method = class_attribute(cls, name)
+    if name == "__ne__" and method is object.__ne__:  # it calls only `__eq__` of its own operand
         equal = _ask(t, "__eq__", own, other)
         return None if equal is None else boolean(not equal.truth(t))
     if isinstance(own, ObjectValue):
         result = own.call_special(t, name, other)
-    elif isinstance(found, FunctionType):
-        result = t.look(t.call(t.class_function(cls, name, found), [own, other], {}))
-    elif is_programs(found) or (
-        isinstance(own, OpaqueValue) and found is not MISSING and found not in OF_OBJECT
+    elif isinstance(method, FunctionType):
+        result = t.look(t.call(t.class_function(cls, name, method), [own, other], {}))
+    elif is_programs(method) or (
+        isinstance(own, OpaqueValue) and method is not MISSING and method not in OF_OBJECT
     ):
         raise Break("opaque_object", f"{own.describe()}.{name}(...)")
     else:

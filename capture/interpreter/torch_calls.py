@@ -10,19 +10,19 @@ import torch
 import torch.nn.functional as F
 
 from frameloom.capture.autograd.hooked_tensors import check_not_hooked, note_site
-from frameloom.capture.autograd.leaves import check_given_leaves
-from frameloom.capture.graph_passes.attention_masks import with_causality
-from frameloom.capture.interpreter.exception_paths import is_caught
+from frameloom.capture.recording.attention_masks import with_causality
 from frameloom.capture.recording.dead_calls import site_of
+from frameloom.capture.recording.unbacked_sizes import note_size_site, refuses
 from frameloom.capture.speculation.assume import assumed, may_fail, note_fallible
+from frameloom.capture.speculation.exception_paths import is_caught
 from frameloom.capture.speculation.hoisting import tensor_of
 from frameloom.capture.symbolic.number_inputs import has_symbols, without_symbols
-from frameloom.capture.symbolic.unbacked_sizes import found_at, refuses
+from frameloom.capture.tensors.leaves import check_given_leaves
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue, is_none
 from frameloom.capture.values.containers.container import ListValue, TupleValue
 from frameloom.capture.values.numbers.size import SymbolicSize
-from frameloom.capture.values.numbers.symbolic import is_unsettled
+from frameloom.capture.values.numbers.symbolic import is_symbolic
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ def torch_call(
     """Records a call of a torch function."""
     if t.trying:
         raise Break("too_large", "a question that computes with tensors")
-    known, shape_env = len(t.settled_numbers), t.recorder.shape_env
+    known, shape_env = len(t.specialized_numbers), t.recorder.shape_env
     assumed = shape_env.mark()
     try:
         return _recorded(t, fn, args, kwargs)
     except Break:
         # Plain Python runs the call, so its numbers need not be specialized.
-        while len(t.settled_numbers) > known:
-            t.settled_numbers.pop().unsettle()
+        while len(t.specialized_numbers) > known:
+            t.specialized_numbers.pop().unspecialize()
         shape_env.take_back(assumed)
         raise
 
@@ -55,7 +55,7 @@ def _recorded(
     fn: Callable[..., Any],
     args: list[Value],
     kwargs: dict[str, Value],
-    settle: bool = False,
+    specialize: bool = False,
 ) -> Value:
     check_not_hooked(t)
     assert t.frame is not None
@@ -73,7 +73,7 @@ def _recorded(
         return made
     plain_args = tuple(t.to_torch(a, fn) for a in args)
     plain_kwargs = {name: t.to_torch(a, fn) for name, a in kwargs.items()}
-    if settle:
+    if specialize:
         plain_args = tuple(map(without_symbols, plain_args))
         plain_kwargs = {name: without_symbols(a) for name, a in plain_kwargs.items()}
     t.count_torch_call()
@@ -84,20 +84,20 @@ def _recorded(
     try:
         result = t.recorder.call(fn, plain_args, plain_kwargs, t.where())
     except Break:
-        if settle or not has_symbols((*plain_args, *plain_kwargs.values())):
+        if specialize or not has_symbols((*plain_args, *plain_kwargs.values())):
             raise
         # The function may need the numbers themselves: try again with specialized numbers.
         t.take_back(mark)
-        return _recorded(t, fn, args, kwargs, settle=True)
+        return _recorded(t, fn, args, kwargs, specialize=True)
     finally:
         t.recorder.refuses_unbacked = False
     note_site(t, result)
     if not torch.is_grad_enabled():
         check_given_leaves(t, result)
-    for tells in t.recorder.relies_on:
-        t.guards.returns(tells, (), tells())
+    for query in t.recorder.relies_on:
+        t.guards.returns(query, (), query())
     if unbacked := t.recorder.unbacked[n_unbacked:]:
-        found_at(t, unbacked)
+        note_size_site(t, unbacked)
     if t.recorder.assumes:
         assumed(t, f"{getattr(fn, '__name__', fn)}(...)")
     elif may_fail(snapshot[0]):
@@ -111,7 +111,7 @@ def _number_as_tensor(t: Tracer, args: list[Value], kwargs: dict[str, Value]) ->
     number = t.look(args[0]) if args else ConstValue(None)
     if isinstance(number, ListValue | TupleValue) and len(args) == 1:
         return _numbers_as_tensor(t, number, kwargs)
-    if len(args) > 1 or not is_unsettled(number) or not kwargs.keys() <= {"dtype", "device"}:
+    if len(args) > 1 or not is_symbolic(number) or not kwargs.keys() <= {"dtype", "device"}:
         return None
     default = torch.get_default_dtype() if number.type() is float else torch.int64
     dtype = t.look(kwargs.get("dtype", ConstValue(None)))
@@ -123,7 +123,7 @@ def _number_as_tensor(t: Tracer, args: list[Value], kwargs: dict[str, Value]) ->
 def _numbers_as_tensor(t: Tracer, rows: Value, kwargs: dict[str, Value]) -> Value | None:
     leaves: list[Value] = []
     shape = _shape_of(t, rows, leaves)
-    varies = len(leaves) <= MOST and any(map(is_unsettled, leaves))
+    varies = len(leaves) <= MOST and any(map(is_symbolic, leaves))
     if shape is None or not varies or not kwargs.keys() <= {"dtype", "device"}:
         return None
     has_floats = any(leaf.type() is float for leaf in leaves)
@@ -144,7 +144,7 @@ def _numbers_as_tensor(t: Tracer, rows: Value, kwargs: dict[str, Value]) -> Valu
 
 
 def _may_be_large(leaf: Value) -> bool:
-    return leaf.type() is int and is_unsettled(leaf) and not isinstance(leaf, SymbolicSize)
+    return leaf.type() is int and is_symbolic(leaf) and not isinstance(leaf, SymbolicSize)
 
 
 def _shape_of(t: Tracer, rows: Value, leaves: list[Value]) -> tuple[int, ...] | None:

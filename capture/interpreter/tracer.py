@@ -16,20 +16,20 @@ import torch
 
 from frameloom.capture import _capture
 from frameloom.capture.guards.class_lookup import (
-    MISSING,
     class_attribute,
-    name_in_texts,
-    works_as,
 )
 from frameloom.capture.guards.guard_set import GuardSet
 from frameloom.capture.guards.source import Origin, Roots
-from frameloom.capture.interpreter import calls, convert, identity, torch_calls
+from frameloom.capture.interpreter import calls, convert, identity, instance_attributes, torch_calls
 from frameloom.capture.interpreter.context_managers import Settings
 from frameloom.capture.interpreter.evaluate import evaluate
 from frameloom.capture.interpreter.journal import Journal
 from frameloom.capture.interpreter.wrap import realize
 from frameloom.capture.recording.recorder import Recorder
+from frameloom.capture.speculation.decide import decide
+from frameloom.capture.symbolic.dynamic_index import getter, setter
 from frameloom.capture.symbolic.dynamic_policy import NoElements, Pattern
+from frameloom.capture.symbolic.unbacked_items import positions
 from frameloom.capture.values.base import LazyValue, Raised, Value
 from frameloom.capture.values.const import ConstValue, boolean, is_constant
 from frameloom.capture.values.containers.container import (
@@ -40,7 +40,6 @@ from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.containers.iterator import IteratorValue, SequenceIterator
 from frameloom.capture.values.exception import ExceptionValue
 from frameloom.capture.values.function import (
-    BoundMethodValue,
     BuiltinValue,
     CellValue,
     FunctionValue,
@@ -56,7 +55,7 @@ from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break, Skip, Where
 
 if TYPE_CHECKING:
-    from frameloom.capture.autograd.backward_python import Later
+    from frameloom.capture.autograd.backward_python import DeferredCode
     from frameloom.capture.driver.session import Session
     from frameloom.capture.interpreter.frame import Frame
     from frameloom.capture.interpreter.generator import GeneratorValue
@@ -84,67 +83,62 @@ class Tracer(Journal):
         self.torch_calls = 0
         self.step_limit = MAX_IDLE_STEPS
         self.trying = 0  # above 0 while code runs that may be undone (symbolic/branch_relevance.py)
-        self.settled_numbers: list[SymbolicNumber] = []  # specialized ones, in order
+        self.specialized_numbers: list[SymbolicNumber] = []  # specialized ones, in order
         # Sites that need calls which can bail out: those with an assumption, and those that may raise behind
         # a change or inside a `try` that handles it.
         self.rerun_sites: list[tuple[Any, int]] = []
         self.fallible_sites: list[tuple[Any, int]] = []
         # Torch calls whose exceptions the program handles: refused ones break if no call can bail out.
         self.handled_sites: set[tuple[Any, int]] = set()
-        self.told_compiling = False  # whether the program asked if it is being compiled
+        self.asked_compiling = False  # whether the program asked if it is being compiled
         self.follows_iterators = False  # whether existing iterators are followed
         self.follows_numbers = False  # whether dynamic numbers become inputs
         self.follows_lengths = False  # whether calls with new container lengths may run plainly
         self.follows_elements = False  # whether numbers in CPU tensors become inputs
-        self.foresees = False  # whether branch speculation is allowed
+        self.may_speculate = False  # whether branch speculation is allowed
         self.speculated: list[Any] = []  # branches taken so (speculation/branch_speculation.py)
         self.resumed = False  # the captured function is a resume function
         self.settings = Settings(self.recorder.casts)
         self.draws: list[Value] = []  # Python's random draws, in order
-        # Hoisted calls (speculation/hoisting.py).
-        self.arrays: list[Any] = []
-        # Branches on random numbers of the graph (speculation/branch_prediction.py).
-        self.choices: dict[Any, bool] = {}
+        self.arrays: list[Any] = []  # hoisted calls (speculation/hoisting.py)
+        self.choices: dict[Any, bool] = {}  # of branches on random numbers (branch_prediction.py)
         self.chance = 1.0  # estimated probability that all of them are predicted right
         self.regions: list[bool] = []  # checkpointed regions around this point: whether reentrant
         self.entered: list[CodeType] = []  # of all frames, in order
-        self.later: list[Later] = []  # code that autograd runs in the backward pass
+        self.deferred_code: list[DeferredCode] = []  # code that autograd runs in the backward pass
         self.has_token_keys = False  # whether an object's identity was used as a key
         self.raised: list[Raised] = []  # all exceptions of the program
         self.generators: list[GeneratorValue] = []  # all that were made
         self.handling: list[Raised] = []  # exceptions of the program whose handlers are running
         self._wrapped: dict[int, LazyValue] = {}
-        # By id of the object, for objects whose identity matters.
-        self._known: dict[int, Value] = {}
+        self._known: dict[int, Value] = {}  # by id of the object, where identity matters
         self.tensors: dict[int, TensorValue] = {}  # by id of the fake
         self._cells: dict[int, CellValue] = {}
         self._globals: dict[int, DictValue] = {}
         self._pins: dict[int, Any] = {}
         self._patterns: dict[int, Pattern | None] = {}  # by id of an input
-        # Sequence number of autograd's next node after the last captured backward pass; 0 without one.
-        self.went_back = 0
-        self.went_back_at: Any = None  # the site of that call
+        self.last_backward = 0  # sequence number of autograd's next node after it; 0 without one
+        self.last_backward_site: Any = None  # the site of that call
         self.gradients_set: set[int] = set()  # fakes that became a tensor's `.grad`
         self.leaves: dict[int, Any] = {}  # leaf tensors of autograd made here (leaves.py)
         self.elements: dict[Any, SymbolicNumber] = {}  # nodes with one element -> their numbers
-        # Nodes with one int -> that int as a position, and where it comes from.
-        self.positions: dict[Any, tuple[Value, Any]] = {}
+        self.positions: dict[Any, tuple[Value, Any]] = {}  # nodes with one int -> it and its source
 
     # --- objects of the program
     def wrap(self, obj: Any, origin: Origin) -> Value:
         """Returns a lazy value for the object at `origin`, without guards."""
-        found = self._wrapped.get(id(origin))
-        if found is None:
-            found = self._wrapped[id(origin)] = LazyValue(obj, origin)
-        return found
+        wrapped = self._wrapped.get(id(origin))
+        if wrapped is None:
+            wrapped = self._wrapped[id(origin)] = LazyValue(obj, origin)
+        return wrapped
 
     def look(self, value: Value) -> Value:
         """Returns the value behind a lazy one, and guards what it is."""
         if not isinstance(value, LazyValue):
             return value
-        if value.found is None:
-            value.found = self._realize(value.real, value.origin)
-        return value.found
+        if value.realized is None:
+            value.realized = self._realize(value.real, value.origin)
+        return value.realized
 
     def _realize(self, obj: Any, origin: Origin) -> Value:
         known = self._known.get(id(obj)) or self._globals.get(id(obj))
@@ -208,23 +202,24 @@ class Tracer(Journal):
 
     def globals_table(self, table: dict[str, Any], origin: Origin | None) -> DictValue:
         """Returns the globals of a function at `origin`."""
-        found = self._globals.get(id(table))
-        if found is None and isinstance(known := self._known.get(id(table)), DictValue):
-            found = self._globals[id(table)] = known  # it was reached as a dictionary before
-        if found is None:
+        globals_value = self._globals.get(id(table))
+        if globals_value is None and isinstance(known := self._known.get(id(table)), DictValue):
+            # It was reached as a dictionary before.
+            globals_value = self._globals[id(table)] = known
+        if globals_value is None:
             if table is self.roots.function.__globals__:
                 place = self.roots.globals
             else:
                 place = (
                     origin.child("func_globals") if origin is not None else self.roots.object(table)
                 )
-            found = self._globals[id(table)] = DictValue(table, place)
-        return found
+            globals_value = self._globals[id(table)] = DictValue(table, place)
+        return globals_value
 
     def written_global(self, table: dict[str, Any], name: str) -> Value | None:
         """Returns what the capture stored under a global name: `DELETED` if deleted, None if nothing."""
-        found = self._globals.get(id(table)) or self._known.get(id(table))
-        written = found.written.get(name) if isinstance(found, DictValue) else None
+        globals_value = self._globals.get(id(table)) or self._known.get(id(table))
+        written = globals_value.written.get(name) if isinstance(globals_value, DictValue) else None
         return None if written is None else written[1]
 
     def cell(
@@ -235,8 +230,8 @@ class Tracer(Journal):
         slot: str | None = None,
     ) -> CellValue:
         """Returns the value of an existing cell. `content`: source of its content, by default a child."""
-        found = self._cells.get(id(cell))
-        if found is None:
+        cell_value = self._cells.get(id(cell))
+        if cell_value is None:
             if content is None:
                 assert origin is not None
                 content = origin.child("cell_contents")
@@ -244,8 +239,8 @@ class Tracer(Journal):
                 inside: Value | None = self.wrap(cell.cell_contents, content)
             except ValueError:
                 inside = None
-            found = self._cells[id(cell)] = CellValue(inside, cell, origin, slot, content)
-        return found
+            cell_value = self._cells[id(cell)] = CellValue(inside, cell, origin, slot, content)
+        return cell_value
 
     def tensor(self, real: torch.Tensor, origin: Origin) -> TensorValue:
         """Makes a tensor from before the call an input of the graph."""
@@ -268,10 +263,10 @@ class Tracer(Journal):
         """Returns the value that stands for a Fake of the recorder."""
         return self.tensors.get(id(fake))
 
-    def tell_compiling(self) -> Value:
+    def report_compiling(self) -> Value:
         """Answers the program's question whether it is being compiled."""
-        self.told_compiling |= self.session.tells_compiling
-        return boolean(self.session.tells_compiling)
+        self.asked_compiling |= self.session.reports_compiling
+        return boolean(self.session.reports_compiling)
 
     def from_python(self, obj: Any) -> Value:
         return convert.from_python(self, obj)
@@ -377,25 +372,18 @@ class Tracer(Journal):
         return instantiate(self, cls, args, kwargs)
 
     def instance_attribute(self, value: Value, name: str) -> Value:
-        """Returns an attribute of an instance of a built-in class: a method, or a fact about a constant."""
-        found = class_attribute(value.type(), name)
-        if name == "__class__":
-            return self.pinned(value.type())
-        if found is MISSING:
-            return self.raise_(
-                AttributeError, f"'{name_in_texts(value.type())}' object has no attribute '{name}'"
-            )
-        if isinstance(found, FunctionType):
-            return BoundMethodValue(self.class_function(value.type(), name, found), value)
-        if works_as(found, property) and found.fget is not None:
-            return self.call(self.pinned(found.fget), [value], {})
-        if works_as(found, classmethod) and isinstance(found.__func__, FunctionType):
-            return BoundMethodValue(self.pinned(found.__func__), self.pinned(value.type()))
-        if type(found).__name__ in ("method_descriptor", "wrapper_descriptor"):
-            return BoundMethodValue(BuiltinValue(found), value)
-        if not hasattr(type(found), "__get__"):
-            return self.look(self.wrap(found, self.class_origin(value.type()).child("attr", name)))
-        raise Break("attribute", f"{value.describe()}.{name}")
+        return instance_attributes.instance_attribute(self, value, name)
+
+    def decide(self, condition: TensorValue) -> bool:
+        return decide(self, condition)
+
+    def tensor_item(self, tensor: TensorValue, key: Value) -> Value:
+        key = positions(self, key)
+        return self.torch_call(getter(self, key), [tensor, key], {})
+
+    def set_tensor_item(self, tensor: TensorValue, key: Value, value: Value) -> None:
+        key = positions(self, key)
+        self.torch_call(setter(self, key), [tensor, key, value], {})
 
     # --- exceptions of the program
     def raise_(self, cls: type[BaseException], *args: Any) -> NoReturn:
@@ -445,7 +433,7 @@ class Tracer(Journal):
         self.raised.clear()
         self.generators.clear()
         self.handling.clear()
-        self.later.clear()
+        self.deferred_code.clear()
 
     # --- lengths of containers
     def note_length(self, origin: Origin, kind: type, length: int) -> Any:
@@ -456,12 +444,14 @@ class Tracer(Journal):
 
     def guard_length(self, origin: Origin, kind: type, length: int) -> None:
         """Guards the length of the container at `origin`, and nothing else of it."""
-        told = self.note_length(origin, kind, length)
-        self.guards.add(origin, "length", length if told is None else (length, told))
+        seen_lengths = self.note_length(origin, kind, length)
+        self.guards.add(
+            origin, "length", length if seen_lengths is None else (length, seen_lengths)
+        )
 
-    def is_one_thing(self, origin: Origin) -> bool:
+    def is_opaque_list(self, origin: Origin) -> bool:
         """Whether the list at `origin` is opaque, since it grows with each call."""
-        return self.session.dynamic_policy.lengths.is_one_thing(
+        return self.session.dynamic_policy.lengths.is_opaque_list(
             self.roots.function.__code__, origin
         )
 

@@ -184,9 +184,9 @@ PLAIN_LAYOUTS = frozenset({object, dict, OrderedDict, tuple, list, SimpleNamespa
 def is_python_class(cls: type) -> bool:
     """Whether only Python code defines the layout of instances, so that their attributes are their whole
     state."""
-    found = _python_classes.get(id(cls))
-    if found is not None and found[0]() is cls:
-        return found[1]
+    entry = _python_classes.get(id(cls))
+    if entry is not None and entry[0]() is cls:
+        return entry[1]
     answer = all(
         base in PLAIN_LAYOUTS
         or base.__basicsize__ == object.__basicsize__
@@ -259,9 +259,9 @@ def _builtin(t: Tracer, obj: Any, origin: Origin) -> Value:
         "pybind11_"
     )
     if type(obj) is BuiltinFunctionType and not is_free:
-        found = _bound_builtin(t, obj, owner, origin)
-        if found is not None:
-            return found
+        bound = _bound_builtin(t, obj, owner, origin)
+        if bound is not None:
+            return bound
     if isinstance(obj, BuiltinFunctionType | MethodWrapperType) and not is_free:
         t.guards.add(origin, "type", type(obj))
         return OpaqueValue(obj, origin)  # bound to an object that the guards cannot reach
@@ -293,7 +293,7 @@ def _tuple(t: Tracer, obj: Any, origin: Origin) -> Value:
 
 def _list(t: Tracer, obj: Any, origin: Origin) -> Value:
     t.guards.add(origin, "type", list)
-    if t.is_one_thing(origin):
+    if t.is_opaque_list(origin):
         return OpaqueValue(obj, origin)
     return ListValue.existing(t, obj, origin)
 

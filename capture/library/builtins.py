@@ -1,6 +1,6 @@
 """Builtin functions and classes with rules of their own.
 
-`FUNCTIONS` maps the callable to `(t, args, kwargs) -> value`. The rules here accept values that are not
+The rules here accept values that are not
 constants (containers, tensors, user objects). The rest of the library is in `library/`; pure functions of
 constants need no entry (`policy.is_pure`).
 """
@@ -14,7 +14,7 @@ import logging
 import math
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +22,16 @@ import torch
 
 from frameloom.capture.guards.class_lookup import MISSING, asks_program, class_attribute
 from frameloom.capture.interpreter import operators
+from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwargs, breaks, knows
 from frameloom.capture.interpreter.identity import note_bases
-from frameloom.capture.values.attributes import AttributesValue
+from frameloom.capture.interpreter.mappings import fill_dict
 from frameloom.capture.values.base import NotConstant, Raised, Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue, boolean
 from frameloom.capture.values.containers.container import ListValue, TupleValue, plain
 from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.containers.sets import SetValue, set_of
-from frameloom.capture.values.function import BoundMethodValue, FunctionValue
+from frameloom.capture.values.function import BoundMethodValue
 from frameloom.capture.values.object import ObjectValue
-from frameloom.capture.values.proxy import MappingProxyValue
 from frameloom.capture.values.static import ClassValue, SuperValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
@@ -39,50 +39,6 @@ from frameloom.ir.symbolic.expr import Size
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
-
-Args = list[Value]
-Kwargs = dict[str, Value]
-Known = Callable[["Tracer", Args, Kwargs], Value]
-FUNCTIONS: dict[Any, Known] = {}
-# The same for wrapper functions, of which there is a new one for each function that they wrap. The key is
-# their module and the qualified name of their code; the rule gets the wrapper, too.
-WRAPPERS: dict[tuple[object, str], Callable[[Tracer, FunctionValue, Args, Kwargs], Value]] = {}
-
-
-def knows(
-    *functions: Any, least: int = 0, most: int | None = None, keywords: str = ""
-) -> Callable[[Known], Known]:
-    """Registers the rule for calls of these functions, with `least` to `most` positional arguments (no limit
-    if `most` is None) and these keywords ("*": any). Other calls break: Python raises the right error."""
-    allowed = frozenset(keywords.split())
-
-    def register(handler: Known) -> Known:
-        def checked(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-            count = len(args)
-            if (
-                count < least
-                or (most is not None and count > most)
-                or ("*" not in allowed and not allowed.issuperset(kwargs))
-            ):
-                raise Break("unknown_call", f"{getattr(functions[0], '__name__', '?')}(...)")
-            return handler(t, args, kwargs)
-
-        for function in functions:
-            FUNCTIONS[function] = checked
-        return handler
-
-    return register
-
-
-def breaks(kind: str, *functions: Any) -> None:
-    """Makes calls of these functions break the graph."""
-    for function in functions:
-        name = getattr(function, "__name__", "?")
-
-        def handler(t: Tracer, args: Args, kwargs: Kwargs, name: str = name) -> Value:
-            raise Break(kind, f"{name}(...)")
-
-        FUNCTIONS[function] = handler
 
 
 def instance(t: Tracer, args: Args, kind: Any) -> Any:
@@ -228,10 +184,10 @@ def _object_getattribute(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     owner, name = t.look(args[0]), _name(t, args[1])
     if not isinstance(owner, ObjectValue):
         return owner.getattr(t, name)
-    found = owner.find(t, name)
+    attribute = owner.find(t, name)
     return (
-        found
-        if found is not None
+        attribute
+        if attribute is not None
         else t.raise_(AttributeError, f"'{owner.describe()}' object has no attribute '{name}'")
     )
 
@@ -376,9 +332,9 @@ def _by_special(fn: Callable[..., Any], special: str) -> Known:
     def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         value = t.look(args[0])
         if isinstance(value, ObjectValue):
-            found = value.call_special(t, special, *args[1:])
-            if found is not None and not operators.is_not_implemented(found):
-                return found
+            result = value.call_special(t, special, *args[1:])
+            if result is not None and not operators.is_not_implemented(result):
+                return result
         return t.evaluate(fn, args, kwargs)
 
     return handler
@@ -443,38 +399,3 @@ def _ordered_dict(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     result = DictValue(cls=collections.OrderedDict)
     fill_dict(t, result, args, kwargs)
     return result
-
-
-def _pairs(t: Tracer, source: Value) -> Iterator[tuple[Value, Value]]:
-    for n, item in enumerate(t.each(source)):
-        try:
-            pair = t.list_items(item)
-        except Raised as raised:
-            if not raised.value.is_instance(TypeError):  # type: ignore[attr-defined]
-                raise
-            t.raise_(TypeError, f"cannot convert dictionary update sequence element #{n} to a sequence")  # fmt: skip
-        if len(pair) != 2:
-            t.raise_(ValueError, f"dictionary update sequence element #{n} has length {len(pair)}; 2 is required")  # fmt: skip
-        yield t.look(pair[0]), pair[1]
-
-
-def fill_dict(t: Tracer, target: Value, args: Args, kwargs: Kwargs) -> None:
-    """Does what `update` of a dictionary's class does: that of `OrderedDict` calls methods of subclasses,
-    that of `dict` does not."""
-    from frameloom.capture.interpreter.opcodes.containers import mapping_entries
-
-    is_ordered = issubclass(target.type(), collections.OrderedDict)
-    if isinstance(target, ObjectValue) and isinstance(target.payload, DictValue) and not is_ordered:
-        target = target.payload
-    if args:
-        source = t.look(args[0])
-        is_mapping = isinstance(source, DictValue | AttributesValue | MappingProxyValue) or (
-            isinstance(source, ObjectValue)
-            and (source.payload is not None or source.special("keys") is not MISSING)
-        )
-        assert t.frame is not None
-        entries = mapping_entries(t.frame, source, is_ordered) if is_mapping else _pairs(t, source)
-        for key, value in entries:
-            target.setitem(t, key, value)
-    for name, value in kwargs.items():
-        target.setitem(t, ConstValue(name), value)

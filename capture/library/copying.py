@@ -12,7 +12,7 @@ import copyreg
 from types import FunctionType
 from typing import TYPE_CHECKING
 
-from frameloom.capture.library.builtins import Args, Kwargs, knows
+from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
 from frameloom.capture.library.classes import check_finalizer
 from frameloom.capture.values.attributes import AttributesValue
 from frameloom.capture.values.base import Value
@@ -133,13 +133,13 @@ class _Copier:
         t = self.t
         name = "__deepcopy__" if self.deep else "__copy__"
         if isinstance(value.special(name), FunctionType):
-            found = value.call_special(t, name, *([MemoValue(self)] if self.deep else []))
-            assert found is not None
-            return found
+            copied = value.call_special(t, name, *([MemoValue(self)] if self.deep else []))
+            assert copied is not None
+            return copied
         self.check_class(value)
         # The module reads the class, so the metaclass may have it, too.
         asked = (class_attribute(cls, name) for cls in (value.cls, type(value.cls)))
-        if value.payload is not None or any(found is not MISSING for found in asked):
+        if value.payload is not None or any(attribute is not MISSING for attribute in asked):
             raise Break("library_call", f"copy of {value.describe()}")
         check_finalizer(value.cls)
         table = AttributesValue(value).table(t).entries(t)

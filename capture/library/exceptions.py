@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frameloom.capture.library.builtins import Args, Kwargs, knows
+from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
 from frameloom.capture.values.const import NONE
 from frameloom.capture.values.containers.container import ListValue
 from frameloom.capture.values.exception import NATIVE_INITS, ExceptionValue

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.guards.class_lookup import MISSING, class_attribute, is_subtype
 from frameloom.capture.interpreter import operators
-from frameloom.capture.library.builtins import Args, Known, Kwargs, knows
+from frameloom.capture.interpreter.call_rules import Args, Known, Kwargs, knows
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue, boolean
 from frameloom.capture.values.containers.dictionary import DictValue

@@ -14,9 +14,9 @@ import torch
 
 from frameloom.capture.guards.raw_attributes import instance_dict
 from frameloom.capture.interpreter import calls
+from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.interpreter.context_managers import OUTER
 from frameloom.capture.interpreter.generator import GeneratorValue
-from frameloom.capture.library.builtins import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import NONE
 from frameloom.capture.values.containers.container import TupleValue

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.guards.class_lookup import MISSING
 from frameloom.capture.interpreter import operators
-from frameloom.capture.library.builtins import Args, Kwargs, knows
+from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
 from frameloom.capture.values.attributes import AttributesValue
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import ConstValue
@@ -44,8 +44,11 @@ class Hashed:
 @knows(hash, least=1, most=1)
 def _hash(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = t.look(args[0])
-    if isinstance(value, ObjectValue) and (found := value.call_special(t, "__hash__")) is not None:
-        return t.evaluate(lambda given: hash(Hashed(given)), [found], {})
+    if (
+        isinstance(value, ObjectValue)
+        and (hash_value := value.call_special(t, "__hash__")) is not None
+    ):
+        return t.evaluate(lambda given: hash(Hashed(given)), [hash_value], {})
     if isinstance(value, ConstValue) or value.type().__hash__ in (
         tuple.__hash__,
         frozenset.__hash__,

@@ -13,13 +13,12 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.interpreter import calls
-from frameloom.capture.interpreter.generator import Avoid
-from frameloom.capture.library.builtins import FUNCTIONS, Args, Kwargs
+from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.containers.iterator import IteratorValue
 from frameloom.capture.values.function import FunctionValue
 from frameloom.capture.values.object import ObjectValue
-from frameloom.errors import Break
+from frameloom.errors import Avoid, Break
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
@@ -76,8 +75,8 @@ class PolyfillIterator(IteratorValue):
         self.site = site
 
     def type(self) -> type:
-        found: type = self.cls.real_class
-        return found
+        real_class: type = self.cls.real_class
+        return real_class
 
     def step(self, t: Tracer) -> Value | None:
         try:

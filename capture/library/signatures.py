@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.library.builtins import Args, Kwargs, knows
+from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue
 from frameloom.capture.values.containers.container import TupleValue
@@ -67,17 +67,17 @@ def _apply_defaults(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         raise Break("library_call", "inspect.BoundArguments.apply_defaults(...)")
     complete = DictValue()
     for name, parameter in signature.parameters.items():
-        found = given.get(t, ConstValue(name))
-        if found is None:
+        value = given.get(t, ConstValue(name))
+        if value is None:
             if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-                found = TupleValue([])
+                value = TupleValue([])
             elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
-                found = DictValue()
+                value = DictValue()
             elif parameter.default is inspect.Parameter.empty:
                 continue  # left out by bind_partial
             else:
-                found = t.pinned(parameter.default)
-        complete.setitem(t, ConstValue(name), found)
+                value = t.pinned(parameter.default)
+        complete.setitem(t, ConstValue(name), value)
     t.change(bound)
     bound.attributes["arguments"] = complete
     return NONE

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.interpreter import calls
+from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs
 from frameloom.capture.library import interpreted
-from frameloom.capture.library.builtins import FUNCTIONS, Args, Kwargs
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import boolean
 from frameloom.capture.values.function import FunctionValue
@@ -39,10 +39,10 @@ IMPORTED_LATER = {
 
 def find_stand_in(function: Any) -> Callable[..., Value] | None:
     """Returns the entry of a function whose module this package does not import."""
-    found = IMPORTED_LATER.get((function.__module__, function.__qualname__))
-    if found is not None:
+    handler = IMPORTED_LATER.get((function.__module__, function.__qualname__))
+    if handler is not None:
         module = importlib.import_module(function.__module__)
         if getattr(module, function.__name__, None) is not function:
             return None
-        FUNCTIONS[function] = found
-    return found
+        FUNCTIONS[function] = handler
+    return handler

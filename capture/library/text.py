@@ -12,8 +12,8 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.guards.class_lookup import MISSING, asks_program, class_attribute
-from frameloom.capture.library.builtins import FUNCTIONS, Args, Known, Kwargs, knows
-from frameloom.capture.values.base import Avoid, NotConstant, Raised, Value
+from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwargs, knows
+from frameloom.capture.values.base import NotConstant, Raised, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.container import ListValue, TupleValue, make_tuple, plain
 from frameloom.capture.values.containers.dictionary import DictValue
@@ -22,7 +22,7 @@ from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.capture.values.text import TensorTextValue
-from frameloom.errors import Break, Skip
+from frameloom.errors import Avoid, Break, Skip
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
@@ -144,9 +144,10 @@ def _str_format_map(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return formatted(t, str.format_map, args)
 
 
-def remainder(t: Tracer, left: Value, right: Value) -> Value:
+@knows(str.__mod__, least=2, most=2)
+def _remainder(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     """Captures `"..." % right`."""
-    return formatted(t, operator.mod, [left, right])
+    return formatted(t, operator.mod, args)
 
 
 # --- one object
@@ -172,9 +173,9 @@ def _text(special: str, convert: Callable[..., Any]) -> Known:
         if isinstance(value, ExceptionValue) and value.special(special) is MISSING:
             return _exception_text(t, value, special)
         if value is not None and has_own_text(value):
-            found = class_attribute(value.type(), special)
-            if isinstance(found, FunctionType):
-                return t.look(t.call(t.class_function(value.type(), special, found), [value], {}))
+            method = class_attribute(value.type(), special)
+            if isinstance(method, FunctionType):
+                return t.look(t.call(t.class_function(value.type(), special, method), [value], {}))
         if isinstance(value, ObjectValue):
             result = value.call_special(t, special)
             if result is None and special == "__str__":
@@ -222,9 +223,9 @@ def _format(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = t.look(args[0])
     spec = t.look(args[1]).constant() if len(args) > 1 else ""
     if isinstance(value, ObjectValue):
-        found = value.call_special(t, "__format__", ConstValue(spec))
-        if found is not None:
-            return _checked(t, found)
+        custom_text = value.call_special(t, "__format__", ConstValue(spec))
+        if custom_text is not None:
+            return _checked(t, custom_text)
     if has_own_text(value):
         written = class_attribute(value.type(), "__format__")
         if not isinstance(written, FunctionType):

@@ -64,10 +64,10 @@ static inline PyObject *type_own_attribute(PyTypeObject *type, PyObject *name) {
 #else
     PyObject *dict = PyType_GetDict(type); /* builtin classes keep theirs elsewhere */
 #endif
-    PyObject *found = dict ? PyDict_GetItemWithError(dict, name) : NULL;
-    if (found == NULL && PyErr_Occurred()) PyErr_Clear();
+    PyObject *value = dict ? PyDict_GetItemWithError(dict, name) : NULL;
+    if (value == NULL && PyErr_Occurred()) PyErr_Clear();
     Py_XDECREF(dict); /* the class holds it */
-    return found;
+    return value;
 }
 
 /* The object that a weak reference refers to, borrowed; None after its death. */

@@ -31,7 +31,7 @@ struct GlobalState {
 };
 
 static struct {
-    int searched, found;
+    int searched, usable;
     void *core; /* libc10 */
     void *(*autograd_state)(void);
     int grad_offset;
@@ -49,9 +49,9 @@ static __thread const unsigned char *thread_grad;
 
 static PyObject *torch_c(const char *name) {
     PyObject *c = PyObject_GetAttrString(torch_header.torch, "_C");
-    PyObject *found = c ? PyObject_GetAttrString(c, name) : NULL;
+    PyObject *value = c ? PyObject_GetAttrString(c, name) : NULL;
     Py_XDECREF(c);
-    return found;
+    return value;
 }
 
 /* Calls torch._C.<name>(argument), argument may be NULL. */
@@ -107,7 +107,7 @@ static void search(void) {
     torch_state.grad_offset = find_grad_byte(torch_state.autograd_state());
     torch_state.mode_at = torch_c("_get_function_stack_at");
     PyErr_Clear();
-    torch_state.found = torch_state.grad_offset >= 0 && torch_state.mode_at != NULL;
+    torch_state.usable = torch_state.grad_offset >= 0 && torch_state.mode_at != NULL;
 }
 
 static void find_thread(void) {
@@ -199,7 +199,7 @@ GlobalState *global_state_new(void) {
         PyErr_NoMemory();
         return NULL;
     }
-    if (!torch_state.found) {
+    if (!torch_state.usable) {
         result->answers = answers();
         if (result->answers) return result;
         global_state_free(result);

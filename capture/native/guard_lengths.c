@@ -15,10 +15,10 @@ typedef struct {
     int known_count, recent_count;
     int last; /* index of the newest of `recent`; -1 after a call with another length */
     int newest;
-    int staying; /* consecutive calls with the newest */
-    int rising;  /* consecutive new lengths, each greater than the one before */
-    char told;   /* whether grows() has reported the growth */
-    char closed; /* no call runs as plain Python any more */
+    int staying;   /* consecutive calls with the newest */
+    int rising;    /* consecutive new lengths, each greater than the one before */
+    char reported; /* whether grows() has reported the growth */
+    char closed;   /* no call runs as plain Python any more */
 } Lengths;
 
 static Py_ssize_t length_of(PyObject *object) {
@@ -45,7 +45,7 @@ static int is_new(Lengths *self, Py_ssize_t length, int by_guard) {
         return 1;
     }
     int rises = self->recent_count && length > self->recent[self->newest];
-    if (rises && self->rising >= GROWTH && !self->told) return 0; /* Python must see this */
+    if (rises && self->rising >= GROWTH && !self->reported) return 0; /* Python must see this */
     self->rising = rises ? self->rising + 1 : 1;
     self->newest = (self->newest + 1) % RECENT;
     if (self->recent_count < RECENT) self->newest = self->recent_count++;
@@ -75,8 +75,8 @@ static PyObject *Lengths_add(Lengths *self, PyObject *number) {
 }
 
 static PyObject *Lengths_grows(Lengths *self, PyObject *Py_UNUSED(ignored)) {
-    int news = self->rising >= GROWTH && !self->told;
-    if (news) self->told = 1;
+    int news = self->rising >= GROWTH && !self->reported;
+    if (news) self->reported = 1;
     return PyBool_FromLong(news);
 }
 
@@ -100,7 +100,7 @@ static PyMethodDef Lengths_methods[] = {
      "is_new(length) -> bool: a call with it is to run plainly; the length is remembered"},
     {"add", (PyCFunction)Lengths_add, METH_O, "add(length): it has an entry of its own"},
     {"grows", (PyCFunction)Lengths_grows, METH_NOARGS,
-     "grows() -> bool: it grows with each call; said once, and nothing is new before"},
+     "grows() -> bool: it grows with each call; reported only once"},
     {"close", (PyCFunction)Lengths_close, METH_NOARGS, "close(): nothing is new any more"},
     {"known", (PyCFunction)Lengths_known, METH_NOARGS, "known() -> list[int]: those with an entry"},
     {NULL, NULL, 0, NULL},

@@ -6,9 +6,9 @@
 
 /* Borrowed value under `key`, NULL without an exception. */
 PyObject *guard_dict_find(PyObject *dict, PyObject *key, Py_hash_t hash) {
-    PyObject *found = _PyDict_GetItem_KnownHash(dict, key, hash);
-    if (found == NULL && PyErr_Occurred()) PyErr_Clear();
-    return found;
+    PyObject *value = _PyDict_GetItem_KnownHash(dict, key, hash);
+    if (value == NULL && PyErr_Occurred()) PyErr_Clear();
+    return value;
 }
 
 PyObject *guard_no_attributes;
@@ -52,13 +52,13 @@ PyObject *guard_load_attr(PyObject *object, PyObject *name) {
         PyObject *own = _PyType_Lookup((PyTypeObject *)object, name);
         if (own) return bind(own, NULL, object);
     } else if (in_type == NULL || Py_TYPE(in_type)->tp_descr_get == NULL || binds_natively(in_type)) {
-        PyObject *found = _PyObject_GenericGetAttrWithDict(object, name, NULL, 1);
-        if (found == NULL && PyErr_Occurred()) PyErr_Clear();
-        return found;
+        PyObject *attribute = _PyObject_GenericGetAttrWithDict(object, name, NULL, 1);
+        if (attribute == NULL && PyErr_Occurred()) PyErr_Clear();
+        return attribute;
     } else { /* a descriptor in Python over which an instance attribute takes precedence */
         PyObject *dict = guard_dict_of(object);
-        PyObject *found = dict ? guard_dict_find(dict, name, PyObject_Hash(name)) : NULL;
-        return Py_XNewRef(found);
+        PyObject *attribute = dict ? guard_dict_find(dict, name, PyObject_Hash(name)) : NULL;
+        return Py_XNewRef(attribute);
     }
     return in_type ? bind(in_type, object, (PyObject *)type) : NULL;
 }
@@ -76,8 +76,8 @@ PyObject *guard_class_lookup(PyObject *class, PyObject *key) {
     (void)_PyType_Lookup(type, name); /* gives the class a version */
     for (Py_ssize_t i = 0; order && i < PyTuple_GET_SIZE(order); i++) {
         PyObject *base = PyTuple_GET_ITEM(order, i);
-        PyObject *found = behind ? type_own_attribute((PyTypeObject *)base, name) : NULL;
-        if (found) return found;
+        PyObject *attribute = behind ? type_own_attribute((PyTypeObject *)base, name) : NULL;
+        if (attribute) return attribute;
         behind |= base == after;
     }
     return NULL;

@@ -26,7 +26,7 @@ typedef struct {
     char *near;           /* by node: reachable from the arguments without any section */
     int32_t *type_step;   /* by node: the check of its type at each call, -1 none */
     int32_t *dict_step;   /* by node: the load of its dictionary, -1 none */
-    char *laid;           /* by step: whether it is already part of a move */
+    char *placed;         /* by step: whether it is already part of a move */
     int32_t sections;
     Sections *result;
     void *tables[8];
@@ -156,12 +156,12 @@ static Move instance_move(Sealing *s, int32_t node, Move *sections) {
     move.kind = MOVE_DICT;
     move.node = node;
     move.dict = load->node;
-    s->laid[s->dict_step[node]] = 1;
+    s->placed[s->dict_step[node]] = 1;
     int32_t check = s->type_step[node];
-    if (check >= 0 && !s->laid[check] && s->guards->steps[check].weak) {
+    if (check >= 0 && !s->placed[check] && s->guards->steps[check].weak) {
         move.kind = MOVE_INSTANCE;
         move.type = s->guards->steps[check].object;
-        s->laid[check] = 1;
+        s->placed[check] = 1;
     }
     return move;
 }
@@ -169,9 +169,9 @@ static Move instance_move(Sealing *s, int32_t node, Move *sections) {
 static Move step_move(Sealing *s, int32_t i, Move *sections) {
     const Step *step = &s->guards->steps[i];
     if (step->kind == STEP_DICT) return instance_move(s, step->parent, sections);
-    if (step->kind == CHECK_TYPE && s->dict_step[step->node] >= 0 && !s->laid[s->dict_step[step->node]])
+    if (step->kind == CHECK_TYPE && s->dict_step[step->node] >= 0 && !s->placed[s->dict_step[step->node]])
         return instance_move(s, step->node, sections);
-    s->laid[i] = 1;
+    s->placed[i] = 1;
     if (step->kind == CHECK_LENGTH && is_dict(s, step->node) && s->held[step->node] != EACH_CALL)
         return (Move){.kind = MOVE_LENGTH, .node = step->node, .length = step->number};
     if (step->kind == CHECK_TENSOR)
@@ -186,19 +186,19 @@ static void lay_out(Sealing *s, Move *sections) {
     int32_t steps = (int32_t)s->guards->step_count;
     for (int32_t i = 0; i < steps; i++) {
         if (s->guards->steps[i].kind != CHECK_SUBCLASS) continue;
-        s->laid[i] = 1;
+        s->placed[i] = 1;
         *move++ = (Move){.kind = MOVE_SUBCLASS, .first = i};
     }
     for (int32_t i = 0; i < steps; i++) {
         if (!is_near(s, i)) continue;
-        s->laid[i] = 1;
+        s->placed[i] = 1;
         *move++ = (Move){.kind = MOVE_STEP, .first = i};
     }
     for (int32_t i = 0; i < steps; i++) {
         int32_t owner = s->owner[i];
         if (owner != EACH_CALL && sections[owner].count)
             *move++ = take_section(sections, owner);
-        else if (owner == EACH_CALL && !s->laid[i])
+        else if (owner == EACH_CALL && !s->placed[i])
             *move++ = step_move(s, i, sections);
     }
     s->result->move_count = move - s->result->moves;
@@ -245,7 +245,7 @@ static int make_tables(Sealing *s) {
     s->type_step = table(s, nodes, sizeof *s->type_step);
     s->dict_step = table(s, nodes, sizeof *s->dict_step);
     s->owner = table(s, steps, sizeof *s->owner);
-    s->laid = table(s, steps, 1);
+    s->placed = table(s, steps, 1);
     s->result->moves = PyMem_Calloc(steps + 1, sizeof *s->result->moves);
     s->result->order = PyMem_Calloc(steps + 1, sizeof *s->result->order);
     s->result->values = PyMem_Calloc(nodes + 1, sizeof *s->result->values);

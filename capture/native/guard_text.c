@@ -132,7 +132,7 @@ static PyObject *overlap_text(Guards *guards, const Step *step) {
 }
 
 /* Names the two tensors that share memory, or the two paths that lead to one object. */
-static PyObject *overlap_found(Guards *guards, const Step *step, PyObject **values) {
+static PyObject *actual_overlap_text(Guards *guards, const Step *step, PyObject **values) {
     for (Py_ssize_t i = 0; i < step->number; i++) {
         uintptr_t low, high, other_low, other_high;
         PyObject *path = path_of(guards, step->order[i]);
@@ -237,19 +237,19 @@ static PyObject *owner_path(PyObject *path) {
 /* "net[0]: expected no attribute 'weight' of its own, found Parameter ..." */
 static PyObject *unwanted_text(const Step *step, PyObject *path, PyObject *dict) {
     PyObject *asked = meant(step), *value = PyDict_GetItemWithError(dict, asked), *text = NULL;
-    PyObject *owner = owner_path(path), *found = value ? identity_text(value) : NULL;
+    PyObject *owner = owner_path(path), *actual = value ? identity_text(value) : NULL;
     PyObject *key = constant_supported(asked) ? short_repr(asked) : identity_text(asked);
-    if (found && key && owner)
-        text = PyUnicode_FromFormat("%U: expected no attribute %U of its own, found %U", owner, key, found);
-    else if (found && key && !PyErr_Occurred())
-        text = PyUnicode_FromFormat("%U: expected no key %U, found %U", path, key, found);
+    if (actual && key && owner)
+        text = PyUnicode_FromFormat("%U: expected no attribute %U of its own, found %U", owner, key, actual);
+    else if (actual && key && !PyErr_Occurred())
+        text = PyUnicode_FromFormat("%U: expected no key %U, found %U", path, key, actual);
     Py_XDECREF(owner);
-    Py_XDECREF(found);
+    Py_XDECREF(actual);
     Py_XDECREF(key);
     return text;
 }
 
-static PyObject *found_text(const Step *step, PyObject *object) {
+static PyObject *actual_text(const Step *step, PyObject *object) {
     switch (step->kind) {
     case CHECK_TYPE:
         return PyUnicode_FromFormat("type %s", Py_TYPE(object)->tp_name);
@@ -281,8 +281,8 @@ static PyObject *found_text(const Step *step, PyObject *object) {
     case CHECK_NO_KEY:
         return PyUnicode_FromString("one");
     case CHECK_NO_CLASS_ATTR: {
-        PyObject *found = guard_class_lookup(object, step->object);
-        return found ? identity_text(found) : PyUnicode_FromString("one");
+        PyObject *attribute = guard_class_lookup(object, step->object);
+        return attribute ? identity_text(attribute) : PyUnicode_FromString("one");
     }
     case CHECK_RETURNS: {
         PyObject *result = PyObject_Call(object, PyTuple_GET_ITEM(step->object, 0), NULL);
@@ -300,9 +300,9 @@ static PyObject *found_text(const Step *step, PyObject *object) {
 }
 
 static PyObject *failure_text(Guards *guards, const Step *step, PyObject **values) {
-    PyObject *path = path_of(guards, step->node), *expected, *found, *text = NULL;
+    PyObject *path = path_of(guards, step->node), *expected, *actual, *text = NULL;
     if (step->kind <= STEP_LAST_LOAD) return PyUnicode_FromFormat("%U: expected to exist, not found", path);
-    if (step->kind >= CHECK_NO_OVERLAP) return overlap_found(guards, step, values);
+    if (step->kind >= CHECK_NO_OVERLAP) return actual_overlap_text(guards, step, values);
     if (step->kind == CHECK_NO_KEY && PyDict_Check(values[step->node]))
         return unwanted_text(step, path, values[step->node]);
     if (step->kind == CHECK_SUBCLASS) {
@@ -312,12 +312,12 @@ static PyObject *failure_text(Guards *guards, const Step *step, PyObject **value
         return text;
     }
     expected = demand(guards, step);
-    found = expected ? found_text(step, values[step->node]) : NULL;
+    actual = expected ? actual_text(step, values[step->node]) : NULL;
     const char *format =
         step->kind == CHECK_RETURNS ? "%U(): expected %U, found %U" : "%U: expected %U, found %U";
-    if (found) text = PyUnicode_FromFormat(format, path, expected, found);
+    if (actual) text = PyUnicode_FromFormat(format, path, expected, actual);
     Py_XDECREF(expected);
-    Py_XDECREF(found);
+    Py_XDECREF(actual);
     return text;
 }
 

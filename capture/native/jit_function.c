@@ -102,10 +102,10 @@ static PyObject *call_for(JitFunction *self, PyObject *owner, PyObject *const *a
 
 /* Whether the class of `object` still has this function as its `__call__`. */
 static int is_called_by(JitFunction *self, PyObject *object) {
-    PyObject *found = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__call__");
-    if (found == NULL) PyErr_Clear(); /* the call raises its own error */
-    Py_XDECREF(found);
-    return found == (PyObject *)self->function;
+    PyObject *method = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__call__");
+    if (method == NULL) PyErr_Clear(); /* the call raises its own error */
+    Py_XDECREF(method);
+    return method == (PyObject *)self->function;
 }
 
 /* Gives an entry's rewritten function the current default values of the original function.
@@ -275,10 +275,11 @@ static void JitFunction_dealloc(JitFunction *self) {
 /* Attributes that are not found here (__code__, __defaults__, __annotations__, ...) are those of the
  * function. */
 static PyObject *JitFunction_getattro(JitFunction *self, PyObject *name) {
-    PyObject *found = _PyObject_GenericGetAttrWithDict((PyObject *)self, name, NULL, 1);
-    if (found || PyErr_Occurred()) return found;
-    if (self->function) found = _PyObject_GenericGetAttrWithDict((PyObject *)self->function, name, NULL, 1);
-    if (found || PyErr_Occurred()) return found;
+    PyObject *attribute = _PyObject_GenericGetAttrWithDict((PyObject *)self, name, NULL, 1);
+    if (attribute || PyErr_Occurred()) return attribute;
+    if (self->function)
+        attribute = _PyObject_GenericGetAttrWithDict((PyObject *)self->function, name, NULL, 1);
+    if (attribute || PyErr_Occurred()) return attribute;
     return PyErr_Format(PyExc_AttributeError, "jitted function has no attribute %R", name);
 }
 

@@ -21,7 +21,7 @@ static PyObject *tracks_versions(PyObject *module, PyObject *ignored) {
 static PyMethodDef functions[] = {
     {"supported", supported, METH_NOARGS, "None if this interpreter is known, else why not."},
     {"calibrate", calibrate, METH_NOARGS,
-     "Find where this PyTorch keeps the facts of a tensor; False: they are asked by attribute."},
+     "Find where this PyTorch keeps the fields of a tensor; False: they are read by attribute."},
     {"tracks_versions", tracks_versions, METH_NOARGS,
      "Whether guards can tell that a tensor was written to."},
     {"accumulates", accumulates, METH_O, "Whether autograd adds up gradients in the `grad` of that tensor."},
@@ -30,7 +30,7 @@ static PyMethodDef functions[] = {
     {"tensor_layout", tensor_layout, METH_VARARGS,
      "tensor_layout(like, sizes, strides) -> what tensors_lie compares with, None if it cannot."},
     {"tensors_where", (PyCFunction)(void (*)(void))tensors_where, METH_FASTCALL,
-     "tensors_where(values, places) -> two words for each: in which storage it lies, and where there."},
+     "tensors_where(values, places) -> two words for each: its storage, and its offset there."},
     {"tensors_lie", (PyCFunction)(void (*)(void))tensors_lie, METH_FASTCALL,
      "tensors_lie(values, layouts): whether the tensors among them still have these layouts."},
     {"calls_suspend", calls_suspend, METH_NOARGS,

@@ -52,11 +52,11 @@ static inline const char *autograd_meta_of(PyObject *tensor) {
 
 /* 1, 0, or -1 if the attribute cannot be read. */
 static int ask(const TensorFlag *flag, PyObject *tensor) {
-    PyObject *found =
+    PyObject *answer =
         flag->get ? flag->get(tensor, flag->closure) : PyObject_GetAttrString(tensor, flag->name);
-    if (found == NULL) PyErr_Clear();
-    Py_XDECREF(found); /* a bool, which is never freed */
-    return found == Py_True ? 1 : found == Py_False ? 0 : -1;
+    if (answer == NULL) PyErr_Clear();
+    Py_XDECREF(answer); /* a bool, which is never freed */
+    return answer == Py_True ? 1 : answer == Py_False ? 0 : -1;
 }
 
 static int requires_grad_of(PyObject *tensor) {
@@ -320,7 +320,7 @@ PyObject *tensor_layout(PyObject *module, PyObject *args) {
     return result;
 }
 
-static int lies(const int64_t *layout, PyObject *tensor) {
+static int has_layout(const int64_t *layout, PyObject *tensor) {
     const char *impl = impl_of(tensor);
     int64_t ndim = layout[DIMENSIONS];
     if (impl == NULL || half_word(impl + torch_header.dtype) != layout[KIND] ||
@@ -368,7 +368,7 @@ PyObject *tensors_lie(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[1]); i++) {
         PyObject *layout = PyTuple_GET_ITEM(args[1], i), *tensor = PyList_GET_ITEM(args[0], i);
         if (!PyBytes_Check(layout) || !PyObject_TypeCheck(tensor, torch_header.tensor_type)) continue;
-        if (!lies((const int64_t *)PyBytes_AS_STRING(layout), tensor)) Py_RETURN_FALSE;
+        if (!has_layout((const int64_t *)PyBytes_AS_STRING(layout), tensor)) Py_RETURN_FALSE;
     }
     Py_RETURN_TRUE;
 }
@@ -377,9 +377,9 @@ PyObject *tensors_lie(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 static int64_t offset_of(PyObject *object) {
     if (!PyObject_TypeCheck(object, torch_header.tensor_type)) return -1;
     if (torch_header.raw) return word(impl_of(object) + torch_header.storage_offset);
-    PyObject *found = PyObject_CallMethod(object, "storage_offset", NULL);
-    int64_t offset = found ? PyLong_AsLongLong(found) : -1;
-    Py_XDECREF(found);
+    PyObject *result = PyObject_CallMethod(object, "storage_offset", NULL);
+    int64_t offset = result ? PyLong_AsLongLong(result) : -1;
+    Py_XDECREF(result);
     PyErr_Clear();
     return offset;
 }

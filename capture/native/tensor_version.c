@@ -50,13 +50,13 @@ static int is_shared_pointer(int offset, const char *tensor, const char *alias, 
 /* The one word that the aliases share and that differs in all others, each a pointer; -1 if there is not
  * exactly one. Several others are needed, because an uninitialized word may look like that in one. */
 static int find_pointer(const char *tensor, const char *alias, PyObject *const *others) {
-    int found = -1;
+    int match = -1;
     for (int offset = 8; offset < torch_header.sizes; offset += 8) { /* the sizes are known to be after it */
         if (!is_shared_pointer(offset, tensor, alias, others)) continue;
-        if (found >= 0) return -1;
-        found = offset;
+        if (match >= 0) return -1;
+        match = offset;
     }
-    return found;
+    return match;
 }
 
 /* The offset of the number that counts writes to `tensor`; -1 if there is not exactly one. */
@@ -68,14 +68,14 @@ static int find_count(PyObject *tensor, const char *counter) {
         if (done == NULL) return -1;
         Py_DECREF(done);
     }
-    int found = -1;
+    int match = -1;
     for (int offset = 8; offset < COUNTER_SPAN; offset += 4) {
         uint32_t grown = half_word(counter + offset) - half_word(before + offset);
         if (grown == 0) continue;
-        if (grown != WRITES || found >= 0) return -1;
-        found = offset;
+        if (grown != WRITES || match >= 0) return -1;
+        match = offset;
     }
-    return found;
+    return match;
 }
 
 void tensor_version_calibrate(PyObject *tensor, PyObject *const *others) {

@@ -102,28 +102,28 @@ static int own_span(const void *object, int most) {
 /* The offset at which every sample's header has the `bytes` bytes of the sample's `field`; -1 if there is
  * none or several. */
 static int find(const Sample *samples, int first, int last, size_t field, size_t bytes, int step) {
-    int found = -1;
+    int match = -1;
     int span = own_span(samples[first].impl, IMPL_SPAN);
     for (int offset = 8; offset + (int)bytes <= span; offset += step) {
         int agree = 1;
         for (int i = first; i < last && agree; i++)
             agree = memcmp(samples[i].impl + offset, (const char *)&samples[i] + field, bytes) == 0;
         if (!agree) continue;
-        if (found >= 0) return -1;
-        found = offset;
+        if (match >= 0) return -1;
+        match = offset;
     }
-    return found;
+    return match;
 }
 
 /* The only byte of `span` that differs between the two snapshots; -1 if there is not exactly one. */
 static int only_change(const char *before, const char *after, int span) {
-    int found = -1;
+    int match = -1;
     for (int i = 8; i < span; i++) {
         if (before[i] == after[i]) continue;
-        if (found >= 0) return -1;
-        found = i;
+        if (match >= 0) return -1;
+        match = i;
     }
-    return found;
+    return match;
 }
 
 static int set_requires_grad(PyObject *tensor, PyObject *value) {
@@ -167,14 +167,14 @@ static int find_history(PyObject *tensor) {
     if (node != NULL && node != Py_None) { /* None with gradients off */
         const char *impl = *(char **)((char *)result + OBJECT_IMPL);
         const char *meta = *(char **)(impl + torch_header.autograd_meta);
-        int64_t held = *(int64_t *)((char *)node + sizeof(PyObject)), found = 0;
+        int64_t held = *(int64_t *)((char *)node + sizeof(PyObject)), matches = 0;
         int span = own_span(meta, META_SPAN);
         for (int offset = 8; offset < span; offset += 8) {
             if (*(int64_t *)(meta + offset) != held) continue;
             torch_header.history = offset;
-            found++;
+            matches++;
         }
-        if (found != 1) torch_header.history = -1;
+        if (matches != 1) torch_header.history = -1;
     }
     Py_XDECREF(node);
     Py_XDECREF(result);
@@ -272,14 +272,14 @@ static int calibrate(void) {
 }
 
 static int find_flag(PyObject *type, const char *name, TensorFlag *flag) {
-    PyObject *found = PyObject_GetAttrString(type, name);
-    if (found == NULL) return -1;
+    PyObject *attribute = PyObject_GetAttrString(type, name);
+    if (attribute == NULL) return -1;
     flag->name = name;
-    if (Py_TYPE(found) == &PyGetSetDescr_Type) {
-        flag->get = ((PyGetSetDescrObject *)found)->d_getset->get;
-        flag->closure = ((PyGetSetDescrObject *)found)->d_getset->closure;
+    if (Py_TYPE(attribute) == &PyGetSetDescr_Type) {
+        flag->get = ((PyGetSetDescrObject *)attribute)->d_getset->get;
+        flag->closure = ((PyGetSetDescrObject *)attribute)->d_getset->closure;
     }
-    Py_DECREF(found);
+    Py_DECREF(attribute);
     return 0;
 }
 

@@ -77,21 +77,23 @@ class Choice(Call):
 class Loop(Call):
     """Its arguments: (*the loop state, *what the parts read)"""
 
-    def __init__(self, goes_on: Part, body: Part, n_carried: int) -> None:
+    def __init__(self, condition: Part, body: Part, n_loop_variables: int) -> None:
         super().__init__()
-        self.parts = (goes_on, body)
+        self.parts = (condition, body)
         self.reads = list(dict.fromkeys(n for p in self.parts for n in p.reads))
-        self._n_carried = n_carried
-        self._given = [[n_carried + self.reads.index(n) for n in p.reads] for p in self.parts]
+        self._n_loop_variables = n_loop_variables
+        self._given = [
+            [n_loop_variables + self.reads.index(n) for n in p.reads] for p in self.parts
+        ]
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
-        goes_on, body = self.parts
+        condition, body = self.parts
         first, second = ([tensors[k] for k in given] for given in self._given)
-        carried: Sequence[Any] = tensors[: self._n_carried]
-        while goes_on(*carried, *first)[0]:
-            carried = body(*carried, *second)
+        loop_variables: Sequence[Any] = tensors[: self._n_loop_variables]
+        while condition(*loop_variables, *first)[0]:
+            loop_variables = body(*loop_variables, *second)
         given = {id(t) for t in tensors}
-        return tuple(t.clone() if id(t) in given else t for t in carried)
+        return tuple(t.clone() if id(t) in given else t for t in loop_variables)
 
 
 def calls_in(graph: torch.fx.Graph) -> list[Call]:

@@ -16,7 +16,7 @@ import torch.fx
 
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import IDENTITIES, write
-from frameloom.capture.tensors.schema import facts_of, fakes_in
+from frameloom.capture.tensors.schema import fakes_in, properties_of
 from frameloom.capture.values.numbers.symbolic import SYMBOLS
 
 if TYPE_CHECKING:
@@ -30,22 +30,22 @@ QUESTIONS = frozenset({
     torch.Tensor.dim, torch.Tensor.size, torch.Tensor.stride, torch.Tensor.numel, torch.Tensor.element_size, torch.Tensor.is_complex,
     torch.Tensor.is_floating_point, torch.Tensor.is_contiguous, torch.is_complex, torch.is_floating_point, torch.numel,
 })  # fmt: skip
-KEPT_META = {"val", "stack", "grad", "site"}  # of nodes that can be replayed
+REPLAYABLE_META = {"val", "stack", "grad", "site"}  # of nodes that can be replayed
 
 
-class _Unfit(Exception):
+class _Uncacheable(Exception):
     """The call has something that the key does not cover or a script cannot replay."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _InputRef:
     """The k-th tensor or number among the arguments."""
 
     k: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _LocalRef:
     """The k-th op of the call, or the k-th tensor that it made."""
 
     k: int
@@ -63,7 +63,7 @@ class _Op:
 
 
 @dataclass(frozen=True, slots=True)
-class _New:
+class _NewTensor:
     """A tensor that the call made: its layout and its node at the end. `alias`: how it is a view of the
     `parent`-th tensor."""
 
@@ -78,7 +78,7 @@ class _New:
 @dataclass(frozen=True, slots=True)
 class _Script:
     ops: tuple[_Op, ...]
-    news: tuple[_New, ...]
+    news: tuple[_NewTensor, ...]
     # argument, its new value, how many writes autograd counts
     writes: tuple[tuple[int, Any, int], ...]
     n_ops: int
@@ -117,7 +117,7 @@ class _Arguments:
             if k is None:
                 k = self.place[id(a)] = len(self.given)
                 self.given.append(a)
-                return self.calls.described(a)
+                return self.calls.layout_key(a)
             return k
         if cls is float:
             return a.hex()
@@ -127,12 +127,12 @@ class _Arguments:
             return (cls, *map(self.token, a))
         if cls is slice:
             return (cls, self.token(a.start), self.token(a.stop), self.token(a.step))
-        if cls in SYMBOLS and not a.node.number.settled:
+        if cls in SYMBOLS and not a.node.number.is_specialized:
             if id(a) not in self.place:
                 self.place[id(a)] = len(self.given)
                 self.given.append(a)
             return (cls, self.place[id(a)])
-        raise _Unfit
+        raise _Uncacheable
 
 
 class Calls:
@@ -141,7 +141,7 @@ class Calls:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self._scripts: dict[Hashable, _Script | None] = {}
-        self._described: dict[int, tuple[torch.Tensor, Hashable]] = {}
+        self._layout_keys: dict[int, tuple[torch.Tensor, Hashable]] = {}
 
     def arguments(self, fn: Any, args: Any, kwargs: Any) -> _Arguments | None:
         """Returns the arguments with their key, or None for a call that the cache cannot handle."""
@@ -158,29 +158,29 @@ class Calls:
         ):
             return None
         try:
-            found = _Arguments(self, fn, args, kwargs)
-            hash(found.key)
-        except (_Unfit, TypeError):
+            arguments = _Arguments(self, fn, args, kwargs)
+            hash(arguments.key)
+        except (_Uncacheable, TypeError):
             return None
-        return found
+        return arguments
 
-    def described(self, fake: Fake) -> Hashable:
+    def layout_key(self, fake: Fake) -> Hashable:
         """Returns the key of a recorded tensor: its layout, without its name or value."""
         memory = fake.memory
         if memory is None or fake.version != memory.version or memory.inference:
-            raise _Unfit
-        found = self._described.get(id(fake.meta))
-        if found is None:
+            raise _Uncacheable
+        cached = self._layout_keys.get(id(fake.meta))
+        if cached is None:
             meta = fake.meta
             if meta.is_conj() or meta.is_neg():
-                raise _Unfit
-            said = (tuple(meta.shape), meta.stride(), meta.storage_offset(), meta.dtype)
-            found = self._described[id(meta)] = (meta, said)
-        return (found[1], fake.device, fake.requires_grad, _is_whole(fake))
+                raise _Uncacheable
+            layout = (tuple(meta.shape), meta.stride(), meta.storage_offset(), meta.dtype)
+            cached = self._layout_keys[id(meta)] = (meta, layout)
+        return (cached[1], fake.device, fake.requires_grad, _is_whole(fake))
 
     # --- replay
 
-    def again(self, given: _Arguments) -> tuple[Any] | None:
+    def replay(self, given: _Arguments) -> tuple[Any] | None:
         """Replays a recorded call and returns its result in a tuple; None if there is no script."""
         script = self._scripts.get(given.key)
         if script is None or (script.writes and given.has_common_memory()):
@@ -192,10 +192,10 @@ class Calls:
 
         def node_of(a: Any) -> Any:
             cls = type(a)
-            if cls is _Given:
-                found = fakes[a.k]
-                return found.node if type(found) is Fake else recorder.node_of(found)
-            if cls is _Made:
+            if cls is _InputRef:
+                argument = fakes[a.k]
+                return argument.node if type(argument) is Fake else recorder.node_of(argument)
+            if cls is _LocalRef:
                 return nodes[a.k]
             if cls in (list, tuple):
                 return cls(map(node_of, a))
@@ -203,9 +203,9 @@ class Calls:
 
         def value_of(a: Any) -> Any:
             cls = type(a)
-            if cls is _Given:
+            if cls is _InputRef:
                 return fakes[a.k]
-            if cls is _Made:
+            if cls is _LocalRef:
                 return news[a.k]
             if cls in (list, tuple):
                 return cls(map(value_of, a))
@@ -249,14 +249,14 @@ class Calls:
             return
         try:
             self._scripts[given.key] = self._script(given, result, before)
-        except _Unfit:
+        except _Uncacheable:
             if not given.shares:
                 self._scripts[given.key] = None
 
     def _script(self, given: _Arguments, result: Any, before: tuple[Any, int, int, int]) -> _Script:
         recorder = self.recorder
         if recorder.relies_on or recorder.assumes or recorder.looks_at_data:
-            raise _Unfit
+            raise _Uncacheable
         nodes = list(_since(recorder.graph, before[0]))
         place = {node: k for k, node in enumerate(nodes)}
         news = recorder.fakes[recorder.old :]
@@ -266,61 +266,64 @@ class Calls:
         for k, a in enumerate(fakes):
             if type(a) is not Fake:
                 node = recorder.node_of(a)
-                if a.node.number.settled or not isinstance(node, torch.fx.Node):
-                    raise _Unfit
+                if a.node.number.is_specialized or not isinstance(node, torch.fx.Node):
+                    raise _Uncacheable
                 if node in numbers:
-                    raise _Unfit
+                    raise _Uncacheable
                 numbers[node] = k
         written = self._written(given, before)
         if written and given.shares:
-            raise _Unfit  # the key does not cover the result of that
+            raise _Uncacheable  # the key does not cover the result of that
         earlier = {node: k for k, (node, _) in written.items()}
         if len(earlier) < len(written) or not (nodes or given.key[0] in QUESTIONS):
-            raise _Unfit
+            raise _Uncacheable
         for k, a in enumerate(fakes):
             if type(a) is Fake and k not in written:
                 if a.node in earlier:
-                    raise _Unfit  # it is unclear whose value the node is
+                    raise _Uncacheable  # it is unclear whose value the node is
                 earlier[a.node] = k
         used: set[int] = set()
 
         def node_token(a: Any) -> Any:
             if isinstance(a, torch.fx.Node):
                 if (k := place.get(a)) is not None:
-                    return _Made(k)
+                    return _LocalRef(k)
                 k = earlier.get(a, numbers.get(a))
                 if k is None:
-                    raise _Unfit
+                    raise _Uncacheable
                 used.add(k)
-                return _Given(k)
+                return _InputRef(k)
             if isinstance(a, list | tuple):
                 if type(a) not in (list, tuple, torch.fx.immutable_collections.immutable_list):
-                    raise _Unfit
+                    raise _Uncacheable
                 return (tuple if type(a) is tuple else list)(map(node_token, a))
             if isinstance(a, (torch.Tensor, dict, *SYMBOLS)):
-                raise _Unfit
+                raise _Uncacheable
             return a
 
         def value_token(a: Any) -> Any:
             if isinstance(a, Fake):
                 if (k := made.get(id(a))) is not None:
-                    return _Made(k)
+                    return _LocalRef(k)
                 if (k := given.place.get(id(a))) is not None:
-                    return _Given(k)
-                raise _Unfit
+                    return _InputRef(k)
+                raise _Uncacheable
             if type(a) in (list, tuple):
                 return type(a)(map(value_token, a))
             if type(a) in PLAIN and type(a) is not str:
                 return a
-            raise _Unfit
+            raise _Uncacheable
 
         ops = []
         for node in nodes:
             tags = getattr(node.target, "tags", ())
-            if node.op not in ("call_function", "get_attr") or not node.meta.keys() <= KEPT_META:
-                raise _Unfit
+            if (
+                node.op not in ("call_function", "get_attr")
+                or not node.meta.keys() <= REPLAYABLE_META
+            ):
+                raise _Uncacheable
             if torch.Tag.nondeterministic_seeded in tags or node.meta.get("val") is None:
-                raise _Unfit
+                raise _Uncacheable
             ops.append(
                 _Op(
                     node.op,
@@ -333,33 +336,33 @@ class Calls:
                 )
             )
         if not set(numbers.values()) <= used:
-            raise _Unfit  # the call read the number itself
+            raise _Uncacheable  # the call read the number itself
         described = []
         reached = {id(fake) for fake in fakes_in((result,))}
         of_memory: dict[int, int] = {}  # how many tensors with this memory the program gets
         for fake in news:
             memory = fake.memory
             if memory is None or memory.inference or fake.requires_grad or fake.node not in place:
-                raise _Unfit
+                raise _Uncacheable
             if fake.meta.is_conj() or fake.meta.is_neg():
-                raise _Unfit
+                raise _Uncacheable
             parent, alias = 0, fake.view_of
             if id(fake) in reached:
                 of_memory[id(memory)] = of_memory.get(id(memory), 0) + 1
                 if fake.version != memory.version:
-                    raise _Unfit
+                    raise _Uncacheable
             if alias is not None:
                 # Autograd treats views as views, so the program may see at most one of those made here.
                 if not _is_whole(fake) or id(alias.parent) not in made:
-                    raise _Unfit
+                    raise _Uncacheable
                 parent, alias = made[id(alias.parent)], replace(alias, parent=None)
             elif memory.root is not fake:
-                raise _Unfit
+                raise _Uncacheable
             described.append(
-                _New(fake.meta, fake.device, place[fake.node], fake.version, parent, alias)
+                _NewTensor(fake.meta, fake.device, place[fake.node], fake.version, parent, alias)
             )
         if max(of_memory.values(), default=0) > 1:
-            raise _Unfit
+            raise _Uncacheable
         writes = []
         for k, (_, count) in written.items():
             value = node_token(fakes[k].node)
@@ -375,7 +378,7 @@ class Calls:
     def _written(self, given: _Arguments, before: Any) -> dict[int, tuple[Any, int]]:
         """Maps each argument that the call has written once to its node before the write and to the number of
         writes that autograd counts."""
-        found: dict[int, tuple[Any, int]] = {}
+        previous: dict[int, tuple[Any, int]] = {}
         own = {id(fake) for fake in self.recorder.fakes[self.recorder.old :]}
         roots = {id(a.memory.root) for a in given.given if type(a) is Fake}
         for was in self.recorder.undo[before[2] :]:
@@ -384,20 +387,20 @@ class Calls:
                 continue
             k = given.place.get(id(fake))
             if k is not None and _is_whole(fake):
-                found.setdefault(k, (node, version))
+                previous.setdefault(k, (node, version))
             elif k is not None or id(fake) not in roots:
-                raise _Unfit
+                raise _Uncacheable
         counts = [a._version for a in given.given if type(a) is Fake]
         result = {}
         tensors = [k for k, a in enumerate(given.given) if type(a) is Fake]
         for k, now, then in zip(tensors, counts, given.versions, strict=True):
-            if (k in found) != (now != then):
-                raise _Unfit
-            if k in found:
-                node, version = found[k]
+            if (k in previous) != (now != then):
+                raise _Uncacheable
+            if k in previous:
+                node, version = previous[k]
                 fake = given.given[k]
                 if fake.version != version + 1 or fake.memory.version != fake.version:
-                    raise _Unfit
+                    raise _Uncacheable
                 result[k] = (node, now - then)
         return result
 
@@ -413,13 +416,13 @@ def _is_whole(fake: Fake) -> bool:
 
 
 def _since(graph: torch.fx.Graph, last: Any) -> Iterator[torch.fx.Node]:
-    found = []
+    nodes = []
     for node in reversed(graph.nodes):
         if node is last:
             break
-        found.append(node)
-    return reversed(found)
+        nodes.append(node)
+    return reversed(nodes)
 
 
 def _name(target: Any) -> str | None:
-    return facts_of(target).name if isinstance(target, torch._ops.OpOverload) else None
+    return properties_of(target).name if isinstance(target, torch._ops.OpOverload) else None

@@ -1,5 +1,5 @@
-"""What capture hands to a backend: the recorded graph, the sources of its inputs, and facts for guards and
-autograd."""
+"""What capture hands to a backend: the recorded graph, the sources of its inputs, and conditions for guards
+and autograd."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 import torch.fx
 
-from frameloom.capture.symbolic.saved_sizes import Carried
+from frameloom.capture.symbolic.saved_sizes import SavedSize
 from frameloom.capture.tensors.sized import dense_strides, has_sizes
 from frameloom.ir.symbolic.expr import Int, Symbol, hint_of
 
@@ -46,7 +46,7 @@ class Layout:
             order = tuple(sorted(range(len(shape)), key=lambda d: (*hints[d], -d)))
         return Layout(shape, strides, like.dtype, like.device, order)
 
-    def lying_as(self, tensor: torch.Tensor) -> Layout:
+    def with_strides_of(self, tensor: torch.Tensor) -> Layout:
         """Returns the layout of a tensor that replaces this one; with symbolic sizes, a layout without
         gaps."""
         if self.order is None:
@@ -57,8 +57,8 @@ class Layout:
         order = tuple(sorted(dims, key=key.__getitem__))
         if (order, repeated) == (self.order, self.repeated):
             return self
-        varying = _repeating(self.shape, order, repeated)
-        return replace(self, strides=varying, order=order, repeated=repeated)
+        symbolic_strides = _repeating(self.shape, order, repeated)
+        return replace(self, strides=symbolic_strides, order=order, repeated=repeated)
 
     def is_of(self, tensor: torch.Tensor) -> bool:
         """Whether `tensor` has these strides."""
@@ -71,11 +71,11 @@ class Layout:
     def fit(self, tensor: torch.Tensor) -> torch.Tensor:
         """Returns `tensor`, or a copy of it where its layout is another one."""
         own, wanted = tensor.stride(), self.strides_at(tensor.shape)
-        lies = own == wanted or all(
+        fits = own == wanted or all(
             size == 1 or ours == theirs
             for size, ours, theirs in zip(tensor.shape, own, wanted, strict=True)
         )
-        if lies and not tensor.is_conj() and not tensor.is_neg():
+        if fits and not tensor.is_conj() and not tensor.is_neg():
             return tensor
         whole, strides = tensor.shape, self.strides
         for d in self.repeated:
@@ -98,21 +98,21 @@ def _repeating(shape: Sequence[Int], order: Sequence[int], repeated: Collection[
 
 @dataclass(frozen=True)
 class ViewStep:
-    """`func(tensor, *args, **kwargs)`, or its result number `piece` where one `call` gives several views.
-    `grad`: whether the program made the view with gradient mode on; `inference`: in inference mode."""
+    """`func(tensor, *args, **kwargs)`, or its result number `split_index` where one `call` gives several
+    views. `grad`: whether the program made the view with gradient mode on; `inference`: in inference mode."""
 
     func: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     grad: bool
     inference: bool = False
-    piece: int | None = None
+    split_index: int | None = None
     call: object = None
 
 
 @dataclass(frozen=True)
 class ViewOutput:
-    """An output that each call makes again, as a chain of views of an input or of a result of the forward
+    """An output that each call rebuilds, as a chain of views of an input or of a result of the forward
     graph."""
 
     of_input: bool
@@ -165,7 +165,7 @@ class Backward:
     # The results that are views made after the node: autograd's own nodes propagate their gradients.
     view_results: Mapping[int, ViewOutput] = field(default_factory=dict)
     noticed: tuple[Noticed, ...] = ()
-    sizes: tuple[Carried, ...] = ()  # the symbolic ones
+    sizes: tuple[SavedSize, ...] = ()  # the symbolic ones
     n_unbacked: int = 0
     turns_on: bool = False  # whether the program turns gradient mode on itself
     reentrant: bool = (
@@ -175,7 +175,7 @@ class Backward:
     unwatched: frozenset[int] = frozenset()
     # The saved leaf inputs that eager does not save themselves: it saves views of them, or tensors computed
     # from them. Eager does not notice that such a leaf gets other data after the call (`w.data = other`).
-    as_they_lay: frozenset[int] = frozenset()
+    pinned_leaves: frozenset[int] = frozenset()
     # The forward graph with calls of the program's autograd Functions; None if it has none.
     with_functions: torch.fx.Graph | None = None
 
@@ -195,7 +195,7 @@ class Backward:
             saved_inputs=tuple(place[i] for i in self.saved_inputs),
             inputs=tuple(place[i] for i in self.inputs),
             unwatched=frozenset(place[i] for i in self.unwatched),
-            as_they_lay=frozenset(place[i] for i in self.as_they_lay),
+            pinned_leaves=frozenset(place[i] for i in self.pinned_leaves),
             noticed=tuple(
                 replace(n, number=place[n.number]) if n.of_input else n for n in self.noticed
             ),
@@ -216,7 +216,7 @@ class Backward:
         return tuple(nothing.union(*(s for s in self.saving if k in s)) for k in count)
 
     @property
-    def n_told(self) -> int:
+    def n_needed(self) -> int:
         """How many of the forward graph's results a call still needs after the graph has run."""
         return self.n_results + self.n_unbacked
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.recording.constant_folding import MAX_ELEMENTS, known_value
+from frameloom.capture.recording.unbacked_sizes import is_possible, places, unbacked_result
 from frameloom.capture.recording.views import view
 from frameloom.capture.shapes.registry import broadcast
-from frameloom.capture.symbolic.unbacked_sizes import is_possible, places, unbacked_result
+from frameloom.capture.tensors.constant_folding import MAX_ELEMENTS, known_value
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.schema import tensors_of
-from frameloom.capture.tensors.sized import lies_plainly
+from frameloom.capture.tensors.sized import has_contiguous_strides
 from frameloom.errors import Break
 from frameloom.ir.program import ASSUMED
 from frameloom.ir.symbolic.compare import equal
@@ -63,26 +63,26 @@ Values = dict[int, torch.Tensor | None]
 
 def _index(recorder: Recorder, values: Values, x: Fake, indices: list[Fake | None]) -> Any:
     """Replaces constant masks by the indices of their ones, as ATen does."""
-    found: list[Any] = []
+    new_indices: list[Any] = []
     for index in indices:
         if index is None or index.dtype not in MASKS:
-            found.append(index)
+            new_indices.append(index)
             continue
-        dims, rank = len(found), index.dim()
+        dims, rank = len(new_indices), index.dim()
         if not rank or x.dim() < dims + rank:
             return None
         if not all(map(equal, index.shape, x.shape[dims : dims + rank])):
             return None
         mask = values[id(index)]
         if mask is not None:
-            found += _places(recorder, mask)
+            new_indices += _places(recorder, mask)
         elif index.dtype is torch.bool and is_possible([x, *(i for i in indices if i is not None)]):
-            found += places(recorder, index)
+            new_indices += places(recorder, index)
         else:
             return None
     inside = all(i is None or i.dtype is torch.bool for i in indices)
     func = aten._unsafe_index.Tensor if inside else aten.index.Tensor
-    return recorder.pure(func, (x, found), {})
+    return recorder.pure(func, (x, new_indices), {})
 
 
 def _masked_select(recorder: Recorder, values: Values, x: Fake, mask: Fake) -> Any:
@@ -91,7 +91,7 @@ def _masked_select(recorder: Recorder, values: Values, x: Fake, mask: Fake) -> A
         return None
     shape = broadcast(x.shape, mask.shape)
     # The gradient has the layout of the tensor that is selected from; the recorded gradient is contiguous.
-    if not shape or (recorder.is_followed and x.requires_grad and not lies_plainly(x)):
+    if not shape or (recorder.is_followed and x.requires_grad and not has_contiguous_strides(x)):
         return None
     wide = view(recorder, aten.expand.default, (x, list(shape)), {})
     if known is not None:

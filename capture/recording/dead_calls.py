@@ -16,13 +16,13 @@ from typing import Any
 import torch
 import torch.fx
 
-from frameloom.capture.recording.constant_folding import FILLING
+from frameloom.capture.tensors.constant_folding import FILLING
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.schema import (
     draws,
-    facts_of,
     may_raise,
     never_raises,
+    properties_of,
     taking_generator,
 )
 from frameloom.ir.symbolic.expr import Size, hint_of
@@ -120,7 +120,7 @@ def first_refused(nodes: Iterable[torch.fx.Node]) -> torch.fx.Node | None:
 def _can_be_tried(node: torch.fx.Node) -> bool:
     if node.meta.get("site") is None or not isinstance(node.target, torch._ops.OpOverload):
         return False
-    if node.target.namespace != "aten" or facts_of(node.target).behaviour != "pure":
+    if node.target.namespace != "aten" or properties_of(node.target).behaviour != "pure":
         return False
     return not draws(node) or taking_generator(node.target) is not None
 
@@ -144,13 +144,13 @@ def _is_of_floats_elsewhere(node: torch.fx.Node) -> bool:
 def _refusal(node: torch.fx.Node, at_home: bool = False) -> Exception | None:
     """Returns the kernel's error for small tensors, on the CPU or on their own device (`at_home`); None if it
     computes or cannot be tried."""
-    found = None
+    first_error = None
     for number in (1, 0):  # zeros are valid indices wherever any index is, but not divisors
-        room = [MOST]
+        budget = [MOST]
         try:
             given = torch.fx.node.map_aggregate(
                 (node.args, node.kwargs),
-                lambda a, number=number, room=room: _plain(a, number, room, at_home),
+                lambda a, number=number, budget=budget: _plain(a, number, budget, at_home),
             )
         except _TooLarge:
             return None
@@ -165,8 +165,8 @@ def _refusal(node: torch.fx.Node, at_home: bool = False) -> Exception | None:
                 target(*args, **kwargs)
             return None
         except (RuntimeError, IndexError, ValueError, TypeError) as error:
-            found = found or error
-    return found
+            first_error = first_error or error
+    return first_error
 
 
 def _described(a: Any) -> Any:
@@ -192,7 +192,7 @@ class _TooLarge(Exception):
     """The trial would take long, or is not possible here."""
 
 
-def _plain(a: Any, number: int, room: list[int], at_home: bool) -> Any:
+def _plain(a: Any, number: int, budget: list[int], at_home: bool) -> Any:
     if isinstance(a, Size):
         return int(hint_of(a))
     if isinstance(a, torch.device):
@@ -204,8 +204,8 @@ def _plain(a: Any, number: int, room: list[int], at_home: bool) -> Any:
         raise _TooLarge
     shape, strides = ([int(hint_of(n)) for n in sizes] for sizes in (like.shape, like.stride()))
     extent = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-    room[0] -= max(extent, 0)
-    if room[0] < 0:
+    budget[0] -= max(extent, 0)
+    if budget[0] < 0:
         raise _TooLarge
     with torch._C._DisableTorchDispatch():
         filling = 1 + 1j if like.dtype.is_complex else number  # complex numbers are not indices

@@ -13,9 +13,8 @@ import torch
 import torch.fx
 import torch.nn.functional as F
 
-from frameloom.capture.graph_passes.attention_masks import check_mask
-from frameloom.capture.graph_passes.cast_cache import without_cache
 from frameloom.capture.guards.thread_warnings import OF_PYTHON, warnings_here
+from frameloom.capture.recording.attention_masks import check_mask
 from frameloom.capture.recording.eager_derivatives import derive_as_eager
 from frameloom.capture.recording.special_ops import (
     POOLS_OF_ROWS,
@@ -29,6 +28,7 @@ from frameloom.capture.symbolic.number_inputs import (
 )
 from frameloom.capture.symbolic.products import products_over
 from frameloom.capture.symbolic.torch_functions import WHOLE_OVER_SIZES
+from frameloom.capture.tensors.cast_cache import without_cache
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import is_inference
 from frameloom.capture.tensors.schema import (
@@ -38,9 +38,8 @@ from frameloom.capture.tensors.schema import (
 from frameloom.capture.tensors.supported import (
     check_result,
 )
-from frameloom.capture.values.base import Avoid
 from frameloom.config import config
-from frameloom.errors import Break, first_line, let_mistakes_through
+from frameloom.errors import Avoid, Break, first_line, let_mistakes_through
 
 if TYPE_CHECKING:
     from frameloom.capture.recording.recorder import Recorder
@@ -93,12 +92,12 @@ def record_call(
     recorder.is_followed = wanted = _is_followed(fn, args, kwargs)
     recorder.layout_assumptions.begin()
     whole = _as_whole(recorder, fn, args, kwargs)
-    recorder.goes_as_eager = whole is None and fn not in OTHERWISE
+    recorder.decomposes_as_eager = whole is None and fn not in OTHERWISE
     if fn in POOLS_OF_ROWS and (fake := next(fakes_in((args, kwargs)), None)) is not None:
-        recorder.goes_as_eager = pools_as_image(fake, args, kwargs, wanted)
+        recorder.decomposes_as_eager = pools_as_image(fake, args, kwargs, wanted)
     given = None if wanted or whole is not None else recorder.calls.arguments(fn, args, kwargs)
     if given is not None:
-        if (known := recorder.calls.again(given)) is not None:
+        if (known := recorder.calls.replay(given)) is not None:
             return known[0]
         given.watch()
     before, recorder.looks_at_data = recorder.snapshot(), False

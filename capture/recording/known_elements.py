@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from frameloom.capture.autograd.partition import is_view
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import current
+from frameloom.capture.tensors.schema import is_view
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.numbers.number import NumberValue
@@ -38,12 +38,12 @@ def element_of(t: Tracer, fake: Fake, site: Site) -> SymbolicNumber | None:
     if not t.follows_elements or not _is_simple(fake):
         return None
     node = current(fake, t.recorder)  # type: ignore[arg-type]
-    found = _Reader(t, site).number(node)
-    if not isinstance(found, SymbolicNumber) or found.settled:
+    number = _Reader(t, site).number(node)
+    if not isinstance(number, SymbolicNumber) or number.is_specialized:
         return None
-    if found.take is None:
-        found.take = functools.partial(_taken_out, t, node, found)
-    return found
+    if number.take is None:
+        number.take = functools.partial(_taken_out, t, node, number)
+    return number
 
 
 def _taken_out(t: Tracer, node: torch.fx.Node, number: SymbolicNumber) -> NumberValue:

@@ -45,6 +45,8 @@ def _looked_up(input: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) ->
     return made.clone(memory_format=torch.contiguous_format)
 
 
-def _as_eager(mask: torch.Tensor, found: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
+def _as_eager(
+    mask: torch.Tensor, gradients: Sequence[Any], given: Sequence[Any]
+) -> tuple[Any, ...]:
     """Returns the gradients of `where`; that of the input comes from another op, which has one layout."""
-    return *found[:-1], given[0].masked_fill(mask, 0)
+    return *gradients[:-1], given[0].masked_fill(mask, 0)

@@ -48,7 +48,7 @@ def _has_masks_that_fit(x: Any, keys: Any) -> bool:
     dimensions that it selects from."""
     if Ellipsis in map(type, keys) or not isinstance(x, Fake):
         return False
-    at, found = 0, False
+    at, has_mask = 0, False
     for key in keys:
         if key is None and not isinstance(keys, tuple):
             at += 1  # None in a list of indices stands for a whole dimension
@@ -58,25 +58,25 @@ def _has_masks_that_fit(x: Any, keys: Any) -> bool:
                 return False
             if not all(map(equal, key.shape, x.shape[at : at + rank])):
                 return False
-            at, found = at + rank, True
+            at, has_mask = at + rank, True
         elif type(key) in (slice, int) or (isinstance(key, Fake) and key.dtype in INDICES):
             at += 1
         else:
             return False
-    return found
+    return has_mask
 
 
 def _set_places(recorder: Recorder, fn: Any, x: torch.Tensor, keys: Any, *rest: Any) -> Any:
-    found: list[Any] = []
+    new_keys: list[Any] = []
     for key in keys if isinstance(keys, tuple | list) else (keys,):
         if isinstance(key, Fake) and key.dtype is torch.bool:
             places = key.nonzero(as_tuple=True)
             # In eager, autograd saves the mask itself, and notices a change of it.
             recorder.instead[places[0].memory] = key.memory, key.memory.version
-            found += places
+            new_keys += places
         else:
-            found.append(key)
-    return fn(x, tuple(found), *rest)
+            new_keys.append(key)
+    return fn(x, tuple(new_keys), *rest)
 
 
 def _is_a_choice(x: Any, mask: Any, value: Any) -> bool:

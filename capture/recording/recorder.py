@@ -16,10 +16,9 @@ import torch
 import torch.fx
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
-from frameloom.capture.autograd.gradient_flow import note_node
-from frameloom.capture.autograd.gradient_sums import note_sum, summed
-from frameloom.capture.graph_passes.cast_cache import Casts
+from frameloom.capture.recording.backward_marks import note_node, note_sum, summed
 from frameloom.capture.recording.call_cache import Calls
+from frameloom.capture.recording.custom_op_sizes import special_of
 from frameloom.capture.recording.data_dependent import asks_for_data
 from frameloom.capture.recording.function_call import (
     CURRENT_DEVICE,
@@ -30,12 +29,17 @@ from frameloom.capture.recording.function_call import (
 from frameloom.capture.recording.special_ops import (
     SPECIAL,
 )
+from frameloom.capture.recording.unbacked_sizes import (
+    Result,
+    check_device,
+    undecided,
+)
 from frameloom.capture.recording.views import reshape, view
 from frameloom.capture.recording.writes import write_op
 from frameloom.capture.recording.written_parts import WrittenPart
 from frameloom.capture.shapes.device_layouts import on_device
+from frameloom.capture.shapes.node_inference import infer_node
 from frameloom.capture.shapes.refused_dtypes import check_arguments
-from frameloom.capture.symbolic.custom_op_sizes import special_of
 from frameloom.capture.symbolic.dynamic_policy import Pattern
 from frameloom.capture.symbolic.layout_assumptions import LayoutAssumptions
 from frameloom.capture.symbolic.number_inputs import (
@@ -46,19 +50,14 @@ from frameloom.capture.symbolic.number_inputs import (
     without_numbers,
 )
 from frameloom.capture.symbolic.number_ranges import check_filled, check_numbers, guard_ranges
-from frameloom.capture.symbolic.unbacked_sizes import (
-    Result,
-    check_device,
-    undecided,
-)
+from frameloom.capture.tensors.cast_cache import Casts
 from frameloom.capture.tensors.fake import Fake, fake_like
 from frameloom.capture.tensors.functionalize import Memory, Written, current
 from frameloom.capture.tensors.schema import (
     check_derivative,
     device_of,
-    facts_of,
-    infer_node,
     names_no_index,
+    properties_of,
     selects_by_mask,
     tensors_of,
 )
@@ -70,11 +69,10 @@ from frameloom.capture.tensors.supported import (
     dtypes_of,
 )
 from frameloom.capture.tensors.zero_tensors import call_with_zeros
-from frameloom.capture.values.base import Avoid
 from frameloom.capture.values.numbers.symbolic import SYMBOLS
 from frameloom.config import config
 from frameloom.debug import log
-from frameloom.errors import Break
+from frameloom.errors import Avoid, Break
 from frameloom.ir.fallible import KNOWN
 from frameloom.ir.symbolic.expr import Int, Size
 from frameloom.ir.symbolic.shape_env import ShapeEnv
@@ -135,7 +133,7 @@ class Recorder(TorchDispatchMode):
         # Inputs that the program turns into leaves of autograd (leaves.py).
         self.turned_on: dict[int, Any] = {}
         # Whether PyTorch takes the same path for plain tensors without gradients in the current call.
-        self.goes_as_eager = True
+        self.decomposes_as_eager = True
         self.is_followed = False  # whether autograd follows the current call
         self.looks_at_data = False  # whether the recorded ops depend on the data of tensors
         self.assumes = False  # whether the current call is recorded under an assumption
@@ -174,9 +172,9 @@ class Recorder(TorchDispatchMode):
 
     def input(self, tensor: torch.Tensor, key: object, pattern: Pattern | None = None) -> Fake:
         """Returns the Fake of a real tensor; `key` is its source. There is one Fake per tensor object."""
-        found = self._input_of.get(id(tensor))
-        if found is not None:
-            return found
+        existing = self._input_of.get(id(tensor))
+        if existing is not None:
+            return existing
         check_supported(tensor)
         if tensor.requires_grad and tensor.is_inference() and torch.is_inference_mode_enabled():
             raise Break("unsupported_tensor", "an inference tensor that requires gradients, as its views do not")  # fmt: skip
@@ -299,7 +297,7 @@ class Recorder(TorchDispatchMode):
         if self.zeros:
             return call_with_zeros(self, func, args, kwargs or {})
         made = self.dispatched(func, args, kwargs or {})
-        if self.is_followed and not facts_of(func).has_derivative:
+        if self.is_followed and not properties_of(func).has_derivative:
             check_derivative(func, (*args, kwargs or {}), made)
         return made
 
@@ -330,20 +328,20 @@ class Recorder(TorchDispatchMode):
         check_filled(func, args, self)
         if self.autocast and func is aten._to_copy.default:
             self.casts.note(self, args[0])
-        facts = facts_of(func)
-        check_layouts(func, facts.sparse, args, kwargs, self.is_followed)
-        if facts.data_dependent or selects_by_mask(func, args):
+        properties = properties_of(func)
+        check_layouts(func, properties.sparse, args, kwargs, self.is_followed)
+        if properties.data_dependent or selects_by_mask(func, args):
             return asks_for_data(self, func, args, kwargs)
-        if facts.resizes:
+        if properties.resizes:
             return reshape(self, func, *args, **kwargs)
-        if facts.behaviour == "write":
+        if properties.behaviour == "write":
             number = torch._C._autograd._get_sequence_nr() if self.is_followed else 0
             result = write_op(self, func, args, kwargs)
             if self.is_followed and isinstance(result, Fake) and result.view_of is not None:
                 self.written_parts[number] = WrittenPart.of(func, args, kwargs)
             return result
-        if facts.behaviour == "view":
-            if facts.is_composite:  # other ops replace it, and some of them may not be views
+        if properties.behaviour == "view":
+            if properties.is_composite:  # other ops replace it, and some of them may not be views
                 raise Break("unsupported_op", f"{func} as one op")
             return view(self, func, args, kwargs)
         if (special := SPECIAL.get(func) or special_of(func)) is not None:
@@ -363,7 +361,7 @@ class Recorder(TorchDispatchMode):
         node_args = torch.fx.node.map_aggregate(args, self.node_of)
         node_kwargs = torch.fx.node.map_aggregate(kwargs, self.node_of) if kwargs else kwargs
         # Arguments are set afterwards: `create_node` would search them for symbolic sizes.
-        node = self.graph.create_node("call_function", func, name=facts_of(func).name)
+        node = self.graph.create_node("call_function", func, name=properties_of(func).name)
         node.args = node_args
         if node_kwargs:
             node.kwargs = dict(node_kwargs)
@@ -464,7 +462,7 @@ class Recorder(TorchDispatchMode):
                 part.node = self.graph.call_function(operator.getitem, (node, i))
                 part.node.meta.update(val=part, stack=self.where)
                 part.memory = self.memory_of(part)
-        return list(value) if facts_of(func).returns_list else value
+        return list(value) if properties_of(func).returns_list else value
 
     def constant(self, name: str) -> torch.Tensor:
         """Returns the tensor of a `get_attr` node."""

@@ -32,7 +32,7 @@ def record_rnn(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
         raise Break("unsupported_op", f"{func} of sizes that vary, whose gradient is needed")
     known = infer(func, (*[t.meta for t in tensors], *rest), kwargs)
     given = tuple((t.dtype, tuple(t.shape), t.stride()) for t in tensors)
-    metas = (*known[:3], empty((_kept(given, _hashable(rest)),), torch.uint8))
+    metas = (*known[:3], empty((_workspace_size(given, _hashable(rest)),), torch.uint8))
     made = recorder.new(metas, tensors[0].device)
     return recorder.pure(_operator(), args, kwargs, made)
 
@@ -42,8 +42,8 @@ def _hashable(rest: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _kept(given: tuple[Any, ...], rest: tuple[Any, ...]) -> int:
-    """Returns how many bytes such a layer keeps for its derivative."""
+def _workspace_size(given: tuple[Any, ...], rest: tuple[Any, ...]) -> int:
+    """Returns how many bytes such a layer saves for its derivative."""
     with torch._C._DisableTorchDispatch():
         tensors = [_zeros(*how) for how in given]
         return int(_with_derivative(*tensors, *rest)[3].numel())

@@ -132,11 +132,11 @@ def _disturbs(target: Fake, other: Fake, pointwise: bool) -> bool:
 
 
 def _chain(fake: Fake) -> list[Fake]:
-    found = [fake]
+    chain = [fake]
     while fake.view_of is not None:
         fake = fake.view_of.parent
-        found.append(fake)
-    return found
+        chain.append(fake)
+    return chain
 
 
 def _region(fake: Fake, base: Fake) -> Region | None:

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from frameloom.capture.recording.constant_folding import known_mask
 from frameloom.capture.recording.data_dependent import QUANTILES, record_quantile
 from frameloom.capture.recording.masked_scatter import record_masked_scatter
 from frameloom.capture.recording.masked_writes import record_index_put, record_setitem
 from frameloom.capture.recording.recurrent import record_rnn
 from frameloom.capture.recording.writes import conform
 from frameloom.capture.symbolic.sized_calls import SIZED_CALLS
+from frameloom.capture.tensors.constant_folding import known_mask
 from frameloom.capture.tensors.functionalize import reaches_beyond, write
 from frameloom.capture.tensors.zero_tensors import ZEROS, record_zeros
 from frameloom.errors import Break
@@ -198,7 +198,7 @@ def _record_max_pool(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     x, kernel, *_ = args
     if kernel[0] == 1 and x.device.type == "cpu" and not x.dtype.is_floating_point:
         raise Break("op_error", f"{func}: one-dimensional, of integers")
-    if recorder.function in POOLS_OF_ROWS and not recorder.goes_as_eager:
+    if recorder.function in POOLS_OF_ROWS and not recorder.decomposes_as_eager:
         if any(type(n) is int and n == 0 for n in x.shape[1:]):
             raise Break("op_error", f"{func}: one-dimensional, of nothing")
         # That kernel's result is a fresh tensor, whatever the layout of the operand.
@@ -335,7 +335,7 @@ def _record_attention(
     options = {"scale": scale, "enable_gqa": enable_gqa}
     if dropout_p > 0 or recorder.is_followed:
         if isinstance(attn_mask, torch.Tensor) and not is_causal:
-            attn_mask, is_causal = settled_mask(recorder, query, key, attn_mask)
+            attn_mask, is_causal = simplified_mask(recorder, query, key, attn_mask)
         given = (query, key, value, attn_mask, dropout_p, is_causal)
         attention = torch.nn.functional.scaled_dot_product_attention
         return recorder.run(attention, given, options)
@@ -354,7 +354,7 @@ def _record_attention(
     )
 
 
-def settled_mask(recorder: Any, query: Any, key: Any, mask: Any) -> tuple[Any, bool]:
+def simplified_mask(recorder: Any, query: Any, key: Any, mask: Any) -> tuple[Any, bool]:
     """Returns (mask, is_causal) by constant folding of the mask. The mask is dropped where it hides nothing,
     or exactly the later keys of each query; the fast kernels take no mask."""
     known = known_mask(mask, recorder)

@@ -10,26 +10,25 @@ import torch
 
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import (
-    Piece,
+    SplitView,
     ViewOf,
-    bits_made_apart,
     counts,
     functional_form_of_view,
-    lies_within,
+    is_within_extent,
     look_beside,
+    mixed_mode_view,
     reaches_beyond,
 )
 from frameloom.capture.tensors.schema import SPLITS
 from frameloom.capture.tensors.sized import SizedFake
-from frameloom.capture.values.base import Avoid
-from frameloom.errors import Break
+from frameloom.errors import Avoid, Break
 
 if TYPE_CHECKING:
     from frameloom.capture.recording.recorder import Recorder
 
 aten = torch.ops.aten
 MAX_VIEWS = 500  # depth of views of views
-MAX_PIECES = 10_000  # views of one tensor made by one call
+MAX_SPLIT_VIEWS = 10_000  # views of one tensor made by one call
 # Ops whose one-element result keeps the larger memory of the unreduced values.
 LEAVES_MEMORY = frozenset(
     {
@@ -46,7 +45,7 @@ def view(
     func: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    piece: Piece | None = None,
+    split_view: SplitView | None = None,
 ) -> Any:
     """Records a view of the first argument and returns its Fake; a list of Fakes where the op splits."""
     parent, *rest = args
@@ -56,16 +55,16 @@ def view(
         return parent
     if func in SPLITS:
         call, given = object(), (*rest, *kwargs.values())
-        pieces = SPLITS[func](parent, *rest, **kwargs)
-        if len(pieces) > MAX_PIECES:
-            raise Break("too_large", f"{len(pieces)} pieces of a tensor")
+        parts = SPLITS[func](parent, *rest, **kwargs)
+        if len(parts) > MAX_SPLIT_VIEWS:
+            raise Break("too_large", f"{len(parts)} parts of a tensor")
         return [
-            view(recorder, f, (parent, *a), {}, Piece(func, given, k, call))
-            for k, (f, a) in enumerate(pieces)
+            view(recorder, f, (parent, *a), {}, SplitView(func, given, k, call))
+            for k, (f, a) in enumerate(parts)
         ]
-    told = func is not aten._unsafe_view.default and (
+    is_known_view = func is not aten._unsafe_view.default and (
         # On every path of PyTorch, a result that shares the memory of its operands is a view of them.
-        recorder.goes_as_eager or id(parent.memory.root) not in recorder.made_in_call()
+        recorder.decomposes_as_eager or id(parent.memory.root) not in recorder.made_in_call()
     )
     if func is aten._unsafe_view.default:
         func = aten.view.default
@@ -91,7 +90,15 @@ def view(
     fake.version = version = parent.memory.version
     inference = recorder.inference
     fake.view_of = ViewOf(
-        parent, func, *given, depth, grad, piece, told=told, inference=inference, version=version
+        parent,
+        func,
+        *given,
+        depth,
+        grad,
+        split_view,
+        is_known_view=is_known_view,
+        inference=inference,
+        version=version,
     )
     return fake
 
@@ -120,7 +127,7 @@ def _of_the_memory(
     plain = not recorder.is_followed and not root.requires_grad and counts(parent)
     if plain and parent.dtype is root.dtype:
         return root, size, stride, offset
-    if parent.is_contiguous() and lies_within(parent, size, stride, offset):
+    if parent.is_contiguous() and is_within_extent(parent, size, stride, offset):
         return parent, size, stride, offset
     raise Break("data_pointer", "as_strided(...) beyond the tensor")
 
@@ -148,7 +155,7 @@ def check_bits(outputs: Sequence[Fake]) -> None:
     """Breaks for results that are inference tensors while their memory is not one, or the reverse: plans
     cannot make such views."""
     for fake in outputs:
-        if (view := bits_made_apart(fake)) is not None:
+        if (view := mixed_mode_view(fake)) is not None:
             site = view.node.meta.get("site")
             if site is None:
                 raise Break(
@@ -178,7 +185,7 @@ def reshape(recorder: Recorder, func: Any, fake: Fake, *args: Any, **kwargs: Any
     with torch._C._DisableTorchDispatch():
         torch.as_strided_(fake, seen.shape, seen.stride(), seen.storage_offset())
     if isinstance(fake, SizedFake):
-        fake.lie_as(seen)
+        fake.copy_layout(seen)
     fake.meta, fake.node, fake.view_of = seen.meta, seen.node, seen.view_of
     fake.node.meta["val"] = fake
     return fake

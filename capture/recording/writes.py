@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.recording.captured_graph import INFERENCE
+from frameloom.capture.recording.fill_order import in_memory_order
 from frameloom.capture.recording.refused_writes import refusal
-from frameloom.capture.shapes.fill_order import in_memory_order
 from frameloom.capture.shapes.registry import expands_to
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import (
-    bits_made_apart,
+    adopt_offset,
     counts,
     current,
     functional_form,
+    has_same_strides,
     is_inference,
-    lie_alike,
-    lie_as,
+    mixed_mode_view,
     write,
 )
 from frameloom.capture.tensors.schema import (
@@ -76,7 +76,7 @@ def write_op(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
     if is_out(func):
         recorder.outs.update(map(id, targets))
     for target, value in zip(targets, values, strict=True):
-        if bits_made_apart(target) is not None:  # autograd counts no writes for it
+        if mixed_mode_view(target) is not None:  # autograd counts no writes for it
             raise Break(
                 "unsupported_op",
                 f"{func} writes a view(dtype) made in another inference mode than its memory",
@@ -118,9 +118,9 @@ def conform(recorder: Recorder, value: Fake, target: Fake, func: Any) -> Any:
                 "op_error", f"{func}: result type {value.dtype} can't be cast to {target.dtype}"
             )
         value = recorder.pure(aten._to_copy.default, (value,), {"dtype": target.dtype})
-    if lie_alike(value, target):
+    if has_same_strides(value, target):
         node = current(value, recorder)
-        lie_as(node, target)
+        adopt_offset(node, target)
         return node
     return recorder.emit(aten.copy.default, (target, value), {}, like=target)
 
@@ -135,7 +135,7 @@ def _copied(recorder: Recorder, target: Fake, source: Any) -> Any:
         not recorder.notes_nodes  # gradients may have other layouts, and the target keeps its own
         and source.shape == target.shape
         and source.dtype == target.dtype
-        and lie_alike(source, target)
+        and has_same_strides(source, target)
     ):
         return recorder.emit(aten.clone.default, (source,), {}, like=target)
     return recorder.emit(aten.copy.default, (target, source), {}, like=target)

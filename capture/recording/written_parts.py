@@ -31,8 +31,8 @@ class WrittenPart:
 
     @staticmethod
     def of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> WrittenPart:
-        found = (f for f in pytree.tree_leaves((args, kwargs)) if isinstance(f, Fake))
-        given = tuple([(f, f.requires_grad, f.memory.counted) for f in found])
+        fakes = (f for f in pytree.tree_leaves((args, kwargs)) if isinstance(f, Fake))
+        given = tuple([(f, f.requires_grad, f.memory.counted) for f in fakes])
         return WrittenPart(func, args, kwargs, given)
 
     def saved(self, saved_by: Callable[[Any], Iterable[torch.Tensor]]) -> Iterator[Any]:

@@ -1,7 +1,7 @@
 """The end of a frame at a break: runs the instruction that broke, then leaves with the state behind it.
 
 In: the states of the frames at the break. Out: the tail of each frame's new code, and the specs of the resume
-functions for every way out. Ways out are numbered: first the successors of the innermost instruction, then
+functions for every exit. Exits are numbered: first the successors of the innermost instruction, then
 the normal return of each inlined call, innermost first.
 """
 
@@ -65,19 +65,19 @@ def _spec_at(
 
 
 @dataclass
-class WayOut:
+class FrameExit:
     """A successor of the innermost instruction."""
 
     spec: ResumeSpec
     jump: bool
 
 
-def ways_out(lifetimes: Lifetimes, state: FrameState) -> list[WayOut]:
+def frame_exits(lifetimes: Lifetimes, state: FrameState) -> list[FrameExit]:
     at, before = state.at, [value is not NULL for value in state.stack]
-    found = []
+    exits = []
     if at.op not in NO_FALLTHROUGH:
-        found.append(
-            WayOut(
+        exits.append(
+            FrameExit(
                 _spec_at(lifetimes, state, at.index + 1, _stack_after(at, before, jump=False)),
                 False,
             )
@@ -88,8 +88,8 @@ def ways_out(lifetimes: Lifetimes, state: FrameState) -> list[WayOut]:
             stack = tuple(before[:-1])
             if decode(state.code)[index].op == "END_FOR":
                 index += END_FOR_LENGTH
-        found.append(WayOut(_spec_at(lifetimes, state, index, stack), True))
-    return found
+        exits.append(FrameExit(_spec_at(lifetimes, state, index, stack), True))
+    return exits
 
 
 def _stack_after(at: Instr, before: list[bool], jump: bool) -> tuple[bool, ...]:
@@ -105,7 +105,7 @@ def loads_method(at: Instr) -> bool:
     return at.op == "LOAD_METHOD" or (PY312 and at.op in METHOD_LOADS and bool(at.flags & 1))
 
 
-class Leaver:
+class ExitWriter:
     """Writes the tails of all frames of one break; `specs` are their states at the break."""
 
     def __init__(self, capture: Capture, states: list[FrameState]) -> None:
@@ -114,7 +114,7 @@ class Leaver:
         self.states = states
         lifetimes = Lifetimes(capture.tracer, states)
         self.specs = [frame_spec(lifetimes, state) for state in states]
-        self.ways = ways_out(lifetimes, states[-1])
+        self.exits = frame_exits(lifetimes, states[-1])
 
     # --- specs of the resume functions
     def _wrapped(self, level: int, spec: ResumeSpec) -> ResumeSpec:
@@ -133,9 +133,9 @@ class Leaver:
         )
         return self._wrapped(level, spec)
 
-    def _way_number(self, level: int) -> int:
+    def _exit_number(self, level: int) -> int:
         """Returns the number of the normal return of the call in the frame at `level`."""
-        return len(self.ways) + len(self.states) - 2 - level
+        return len(self.exits) + len(self.states) - 2 - level
 
     def _link(self, spec: ResumeSpec) -> Any:
         jitted = self.session.resume(spec, lambda: make_resume(spec), self.capture.compiler)
@@ -182,34 +182,34 @@ class Leaver:
         for instr in extra:
             instr.positions, instr.handler = at.positions, own.handler
             self._add(code, instr)
-        for number, way in enumerate(self.ways):
-            if way.jump:
+        for number, frame_exit in enumerate(self.exits):
+            if frame_exit.jump:
                 landing = Instr(
                     "END_FOR" if at.op == "FOR_ITER" and PY312 else "NOP", positions=at.positions
                 )
                 own.op = own.op.replace("BACKWARD", "FORWARD")
                 own.target = landing
                 code.instrs.append(landing)
-            self._leave(writer, number, way, level, driving)
+            self._leave(writer, number, frame_exit, level, driving)
 
     def _add(self, code: CodeBuilder, instr: Instr) -> None:
         code.instrs.append(instr)
         code.max_depth += 2
 
     def _leave(
-        self, writer: FrameWriter, number: int, way: WayOut, level: int, driving: bool
+        self, writer: FrameWriter, number: int, frame_exit: FrameExit, level: int, driving: bool
     ) -> None:
         code = writer.code
-        names = self._pop_stack(code, way.spec.stack)
+        names = self._pop_stack(code, frame_exit.spec.stack)
         if level:
             code.start_call(trampoline.hand_up)
             code.load_const(number)
         else:
             code.start_call(trampoline.drive if driving else trampoline.hand_over)
-            code.load_const(self._link(way.spec))
-        self._load_state(code, way.spec, names)
+            code.load_const(self._link(frame_exit.spec))
+        self._load_state(code, frame_exit.spec, names)
         start = len(code.instrs)
-        code.emit("BUILD_LIST", len(way.spec.slots) + len(names))
+        code.emit("BUILD_LIST", len(frame_exit.spec.slots) + len(names))
         code.call(2)
         self._return(code, start, shown_once=driving and not level)
 
@@ -220,7 +220,7 @@ class Leaver:
         names = self._pop_stack(code, spec.stack)
         if level:
             code.start_call(trampoline.hand_up_after_call)
-            code.load_const(self._way_number(level))
+            code.load_const(self._exit_number(level))
         else:
             code.start_call(
                 trampoline.drive_after_call if driving else trampoline.hand_over_after_call
@@ -251,9 +251,9 @@ class Leaver:
         code.depth = 0
 
     def _links(self) -> tuple[Any, ...]:
-        """Returns all ways out, as the captured function needs them."""
+        """Returns all exits, as the captured function needs them."""
         last = len(self.states) - 1
-        links = [self._link(self._wrapped(last, way.spec)) for way in self.ways]
+        links = [self._link(self._wrapped(last, frame_exit.spec)) for frame_exit in self.exits]
         links += [self._link(self._after_call(level)) for level in range(last - 1, -1, -1)]
         return tuple(links)
 
@@ -293,7 +293,7 @@ class Leaver:
         writer = FrameWriter(state.code, parameters, own.cells)
         writer.code.place(state.at.positions)
         writer.enter()
-        writer.code.let_go(STATE)
+        writer.code.clear_and_delete(STATE)
         push_stack(writer.code, own)
         if inner:
             writer.code.emit("PUSH_NULL")

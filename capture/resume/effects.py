@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.guards.raw_attributes import delete_attribute, instance_dict, write_attribute
-from frameloom.capture.resume.reconstruct import settled
+from frameloom.capture.resume.reconstruct import realized
 from frameloom.capture.values.base import LazyValue, Value
 from frameloom.capture.values.const import LITERALS, ConstValue, same_literal
 from frameloom.capture.values.containers.container import ListValue
@@ -22,7 +22,7 @@ from frameloom.capture.values.containers.iterator import SequenceIterator, advan
 from frameloom.capture.values.containers.sets import SetValue
 from frameloom.capture.values.function import CellValue
 from frameloom.capture.values.identity import pin_key
-from frameloom.capture.values.numbers.symbolic import is_unsettled
+from frameloom.capture.values.numbers.symbolic import is_symbolic
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.tensor import TensorValue
 
@@ -148,7 +148,7 @@ MISSING = object()
 
 def _unchanged(t: Tracer, new: Value, before: Any, place: Origin) -> bool:
     """Whether `place` need not be written. If it already holds the right object, this becomes a guard."""
-    new = settled(new)
+    new = realized(new)
     if before is MISSING:
         return False
     if isinstance(new, TensorValue) and isinstance(before, torch.Tensor):
@@ -157,14 +157,14 @@ def _unchanged(t: Tracer, new: Value, before: Any, place: Origin) -> bool:
         return True
     if isinstance(new, LazyValue):  # it was never read: another call may find something else there
         return False
-    if is_unsettled(new):
+    if is_symbolic(new):
         return False
     if isinstance(new, ConstValue):
         same = type(new.real) in LITERALS and same_literal(new.real, before)
     else:
         same = new.origin is not None and new.real is before
     # A dynamic number may be different in the next call.
-    return same and not is_unsettled(t.look(t.wrap(before, place)))
+    return same and not is_symbolic(t.look(t.wrap(before, place)))
 
 
 def _members(value: SetValue) -> list[Effect]:

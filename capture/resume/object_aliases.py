@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.graph_passes.cast_cache import is_cast
 from frameloom.capture.guards.raw_attributes import instance_dict
 from frameloom.capture.speculation.hoisting import ArrayOrigin
+from frameloom.capture.tensors.cast_cache import is_cast
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.containers.container import ListValue

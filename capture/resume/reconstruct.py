@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from frameloom.capture.values.base import LazyValue, Null, Value
 from frameloom.capture.values.const import BY_VALUE, ConstValue, is_nan
 from frameloom.capture.values.function import BuiltinValue, CellValue
-from frameloom.capture.values.numbers.symbolic import SymbolicNumber, is_unsettled
+from frameloom.capture.values.numbers.symbolic import SymbolicNumber, is_symbolic
 from frameloom.capture.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Rebuilder:
 
     def load(self, value: Value) -> None:
         """Pushes the object of `value`; a second call pushes the same object."""
-        value = settled(value)
+        value = realized(value)
         if id(value) in self._kept:
             self.code.load(self._kept[id(value)])
         elif (
@@ -65,7 +65,7 @@ class Rebuilder:
             and not lives_on(value.real)
         ):
             self.load_origin(value.origin)
-        elif isinstance(value, SymbolicNumber) and not value.settled:
+        elif isinstance(value, SymbolicNumber) and not value.is_specialized:
             self._load_number(value)
         elif isinstance(value, BuiltinValue | ConstValue):
             if value.origin is not None and self._is_one_of_equal(value):
@@ -126,7 +126,7 @@ class Rebuilder:
                 and (value.origin.base is not None or value.origin.kind == "cell")
                 and (
                     not isinstance(value, ConstValue)
-                    or is_unsettled(value)
+                    or is_symbolic(value)
                     or self._is_one_of_equal(value)
                 )
             ):
@@ -143,9 +143,9 @@ class Rebuilder:
 
     def load_origin(self, origin: Origin) -> None:
         """Pushes the object at `origin`; shared links are loaded once."""
-        found = self._origins.get(id(origin))
-        if found is not None:
-            self.code.load(found)
+        temporary = self._origins.get(id(origin))
+        if temporary is not None:
+            self.code.load(temporary)
             return
         base = origin.base
         if base is None:
@@ -171,11 +171,11 @@ def lives_on(builtin: Any) -> bool:
     return isinstance(builtin, PERMANENT)
 
 
-def settled(value: Value) -> Value:
+def realized(value: Value) -> Value:
     """Returns the value behind a lazy value that was looked at (one that was not is used by its source), or
     the object that a payload belongs to."""
-    if isinstance(value, LazyValue) and value.found is not None:
-        value = value.found
+    if isinstance(value, LazyValue) and value.realized is not None:
+        value = value.realized
     return value.holder if value.holder is not None else value
 
 
@@ -184,7 +184,7 @@ def reachable(roots: Iterable[Value]) -> Iterable[Value]:
     seen: dict[int, Value] = {}  # keeps them alive while their ids are used
     pending = list(roots)[::-1]
     while pending:
-        value = settled(pending.pop())
+        value = realized(pending.pop())
         if id(value) in seen:
             continue
         seen[id(value)] = value

@@ -23,7 +23,7 @@ from frameloom.capture.bytecode.emitter import CodeBuilder
 from frameloom.capture.bytecode.instruction import Handler, Instr, assemble, decode
 from frameloom.capture.bytecode.opcodes import PY312
 from frameloom.capture.interpreter.frame import Frame
-from frameloom.capture.resume.lifetime import check_ends
+from frameloom.capture.interpreter.last_references import check_ends
 from frameloom.capture.values.base import NULL, Raised, Value
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def make_resume(spec: ResumeSpec) -> FunctionType:
     writer = FrameWriter(spec.code, spec.parameters, spec.cells)
     writer.code.place(decode(spec.code)[spec.index].positions)
     writer.enter()
-    writer.code.let_go(STATE)
+    writer.code.clear_and_delete(STATE)
     push_stack(writer.code, spec)
     body = writer.copy_body()
     inner: FunctionType | None = None

@@ -22,30 +22,24 @@ from typing import TYPE_CHECKING, Any
 from frameloom.capture import _capture
 from frameloom.capture.autograd.detached_results import detach_some, detached
 from frameloom.capture.autograd.finish import finish, remake_histories
-from frameloom.capture.autograd.freed_history import Used, without_histories
+from frameloom.capture.autograd.freed_history import FreedOutputs, without_histories
 from frameloom.capture.autograd.inference_results import Modes, modes_of, run_in_modes
-from frameloom.capture.autograd.leaves import (
-    check_that_leaves_stay_inside,
-    check_views_of_later_leaves,
-    leaves_or,
-    turning_on,
-)
 from frameloom.capture.bytecode.emitter import CodeBuilder
 from frameloom.capture.bytecode.instruction import argument_names, assemble, decode
-from frameloom.capture.graph_passes.cast_cache import made_casts, watching
 from frameloom.capture.graph_passes.freezing import frozen
 from frameloom.capture.guards.surroundings import watch_autograd
 from frameloom.capture.interpreter import break_catalogue
 from frameloom.capture.recording.branches import calls_in
+from frameloom.capture.recording.unbacked_sizes import assumed, avoid_unbacked, checks_sizes
 from frameloom.capture.resume import effects
-from frameloom.capture.resume.break_exit import Leaver, frame_spec
+from frameloom.capture.resume.break_exit import ExitWriter, frame_spec
 from frameloom.capture.resume.lifetime import Lifetimes
 from frameloom.capture.resume.object_aliases import (
     apart_in_memory,
     inputs_followed,
     tell_objects_apart,
 )
-from frameloom.capture.resume.reconstruct import Rebuilder, reachable, settled, tensors_in
+from frameloom.capture.resume.reconstruct import Rebuilder, reachable, realized, tensors_in
 from frameloom.capture.resume.resume_function import STATE, FrameWriter
 from frameloom.capture.resume.shown_variables import choose_shown
 from frameloom.capture.speculation.assume import (
@@ -54,19 +48,25 @@ from frameloom.capture.speculation.assume import (
 )
 from frameloom.capture.speculation.branch_speculation import forgetting
 from frameloom.capture.speculation.hoisting import ArrayOrigin, with_arrays
-from frameloom.capture.symbolic.dynamic_policy import Pretended, Related
+from frameloom.capture.symbolic.dynamic_policy import Related, ReplacedHint
 from frameloom.capture.symbolic.size_guards import guard_sizes
-from frameloom.capture.symbolic.unbacked_sizes import assumed, avoid_unbacked, checks_sizes
-from frameloom.capture.values.base import NULL, Avoid, LazyValue, Value
+from frameloom.capture.tensors.cast_cache import made_casts, watching
+from frameloom.capture.tensors.leaves import (
+    check_that_leaves_stay_inside,
+    check_views_of_later_leaves,
+    leaves_or,
+    turning_on,
+)
+from frameloom.capture.values.base import NULL, LazyValue, Value
 from frameloom.capture.values.const import ConstValue, is_nan
 from frameloom.capture.values.containers.container import ListValue, TupleValue
 from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.containers.sets import SetValue
 from frameloom.capture.values.function import CellValue
-from frameloom.capture.values.numbers.symbolic import is_unsettled
+from frameloom.capture.values.numbers.symbolic import is_symbolic
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.config import config
-from frameloom.errors import Break, Skip
+from frameloom.errors import Avoid, Break, Skip
 
 if TYPE_CHECKING:
     from frameloom.capture.driver.capture_call import Capture
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from frameloom.capture.resume.effects import Effect
 
 
-class Piece:
+class CompiledRegion:
     """The captured region: its compiled graph, with guards and pending effects."""
 
     def __init__(self, capture: Capture, needed: list[Value], skip: set[int], whole: bool) -> None:
@@ -100,9 +100,9 @@ class Piece:
                 raise Skip(f"{generator.describe()} is dropped, and cleans up when it is")
         self.outputs = tensors_in(self.needed)
         check_that_leaves_stay_inside(t, self.outputs)
-        self.detached = detached([v.fake for v in self.outputs], t.went_back > 0)
+        self.detached = detached([v.fake for v in self.outputs], t.last_backward > 0)
         self.modes: Modes | None = None
-        self.freed = Used(t, self.outputs, not capture.compiler.options.fullgraph)
+        self.freed = FreedOutputs(t, self.outputs, not capture.compiler.options.fullgraph)
         self.graph: CapturedGraph | None = None
         self.compiled: Any = None
         self.by_identity = (
@@ -145,7 +145,7 @@ class Piece:
             if t.session.dynamic_policy.replaces_ones and not shape_env.hold(
                 lambda s: s.source.actual
             ):
-                raise Pretended
+                raise ReplacedHint
             shape_env.relaxed = True
             for call in calls_in(self.graph.graph) if ours else ():
                 for part in call.parts:
@@ -184,28 +184,28 @@ class Piece:
 
 
 def entry_for_return(capture: Capture, result: Value) -> Any:
-    piece = Piece(capture, [result], _unseen(capture, result), capture.spec is None)
-    piece.compile()
+    region = CompiledRegion(capture, [result], _unseen(capture, result), capture.spec is None)
+    region.compile()
     if (
-        not piece.effects
-        and not piece.detached
-        and not piece.freed.which
-        and piece.modes is None
+        not region.effects
+        and not region.detached
+        and not region.freed.which
+        and region.modes is None
         and not capture.tracer.draws
         and not capture.tracer.arrays
         and not capture.tracer.settings.differ
-        and piece.graph is not None
-        and not piece.made_casts
+        and region.graph is not None
+        and not region.made_casts
     ):
-        recipe = _recipe(settled(result), piece, set())
+        recipe = _recipe(realized(result), region, set())
         if recipe is not None:
-            return piece.entry(None, recipe)
+            return region.entry(None, recipe)
     root = RootWriter(capture)
-    rebuilder = root.run_piece(piece, [result])
+    rebuilder = root.run_region(region, [result])
     rebuilder.load(result)
-    root.fill_cells(rebuilder, piece)
+    root.fill_cells(rebuilder, region)
     root.code.emit("RETURN_VALUE")
-    return piece.entry(root.finish())
+    return region.entry(root.finish())
 
 
 def _unseen(capture: Capture, result: Value) -> set[int]:
@@ -229,17 +229,17 @@ def _parts(value: Value) -> list[Value]:
     return [] if isinstance(value, LazyValue) else value.parts()
 
 
-def _recipe(value: Value, piece: Piece, seen: set[int]) -> Any:
+def _recipe(value: Value, region: CompiledRegion, seen: set[int]) -> Any:
     """Returns the result in the form that `Entry.direct` builds; None if only code can build it."""
-    assert piece.graph is not None
+    assert region.graph is not None
     if isinstance(value, TensorValue):
         if value.origin is None:
-            return ("out", next(n for n, own in enumerate(piece.outputs) if own is value))
-        for position, origin in enumerate(piece.graph.inputs):
+            return ("out", next(n for n, own in enumerate(region.outputs) if own is value))
+        for position, origin in enumerate(region.graph.inputs):
             if origin is value.origin:
                 return ("slot", position)
         return None
-    if is_unsettled(value):
+    if is_symbolic(value):
         return None
     if isinstance(value, ConstValue) and not (is_nan(value) and value.origin is not None):
         return ("const", value.real)
@@ -247,20 +247,20 @@ def _recipe(value: Value, piece: Piece, seen: set[int]) -> Any:
         return None
     seen.add(id(value))
     if isinstance(value, TupleValue) and value.cls is tuple:
-        return _several("tuple", value.items, piece, seen)
+        return _several("tuple", value.items, region, seen)
     if isinstance(value, ListValue) and value.type() is list:
-        return _several("list", value.items, piece, seen)
+        return _several("list", value.items, region, seen)
     if isinstance(value, DictValue) and value.cls is dict:
         keys = [key for key, _ in value.written.values()]
         if not all(isinstance(key, ConstValue) for key in keys):
             return None
-        parts = _several("tuple", [item for _, item in value.written.values()], piece, seen)
+        parts = _several("tuple", [item for _, item in value.written.values()], region, seen)
         return None if parts is None else ("dict", tuple(key.real for key in keys), parts[1])
     return None
 
 
-def _several(kind: str, values: list[Value], piece: Piece, seen: set[int]) -> Any:
-    recipes = [_recipe(settled(value), piece, seen) for value in values]
+def _several(kind: str, values: list[Value], region: CompiledRegion, seen: set[int]) -> Any:
+    recipes = [_recipe(realized(value), region, seen) for value in values]
     return None if None in recipes else (kind, tuple(recipes))
 
 
@@ -277,21 +277,21 @@ def entry_for_break(capture: Capture, broken: Broken) -> Any:
         for state, spec in zip(states, specs, strict=True)
         for value in _state_values(state, spec)
     ]
-    piece = Piece(capture, needed, set(), False)
-    check_views_of_later_leaves(piece.outputs, states)
-    piece.by_identity = broken.cause.kind == "identity"
-    if not goes_on_in_a_loop(capture, states):
+    region = CompiledRegion(capture, needed, set(), False)
+    check_views_of_later_leaves(region.outputs, states)
+    region.by_identity = broken.cause.kind == "identity"
+    if not continues_in_loop(capture, states):
         capture.compiler.add_break(break_catalogue.report(broken.cause, broken.where))
-    piece.compile()
+    region.compile()
     root = RootWriter(capture)
     try:
-        root.leave(piece, states, needed)
+        root.leave(region, states, needed)
     except Break as cause:
-        raise Skip(f"what is live at a break cannot be made again ({cause.detail})") from None
-    return piece.entry(root.finish())
+        raise Skip(f"what is live at a break cannot be rebuilt ({cause.detail})") from None
+    return region.entry(root.finish())
 
 
-def goes_on_in_a_loop(capture: Capture, states: list[FrameState]) -> bool:
+def continues_in_loop(capture: Capture, states: list[FrameState]) -> bool:
     """Whether this break belongs to an earlier one: behind a break in a loop, plain Python takes the next
     item from the iterator."""
     return capture.spec is not None and states[-1].at.op == "FOR_ITER"
@@ -323,62 +323,62 @@ class RootWriter:
         line = self.writer.original.co_firstlineno
         self.code.place((line, line, None, None))
 
-    def run_piece(self, piece: Piece, needed: list[Value]) -> Rebuilder:
+    def run_region(self, region: CompiledRegion, needed: list[Value]) -> Rebuilder:
         """Writes code that calls the graph, replays the effects and enters the grad modes. What is needed
         later is loaded before anything changes."""
         code = self.code
-        r = Rebuilder(code, piece.outputs)
-        r.by_identity = piece.by_identity
-        read = piece.graph.inputs if piece.graph is not None else ()
-        for origin in piece.made_casts:
+        r = Rebuilder(code, region.outputs)
+        r.by_identity = region.by_identity
+        read = region.graph.inputs if region.graph is not None else ()
+        for origin in region.made_casts:
             if origin not in read:
                 r.load_origin(origin)
                 code.emit("POP_TOP")
-        if piece.graph is not None:
-            if piece.modes is not None:
+        if region.graph is not None:
+            if region.modes is not None:
                 code.start_call(run_in_modes)
-                code.load_const(piece.compiled)
-                code.load_const(piece.modes)
+                code.load_const(region.compiled)
+                code.load_const(region.modes)
             else:
-                code.start_call(piece.compiled)
-            given = [o for o in piece.graph.inputs if not isinstance(o, ArrayOrigin)]
+                code.start_call(region.compiled)
+            given = [o for o in region.graph.inputs if not isinstance(o, ArrayOrigin)]
             for origin in given:
                 r.load_origin(origin)
-            code.call(len(given) + 2 * (piece.modes is not None))
-            if piece.detached:
-                code.call_const_after(detach_some, (piece.detached,))
-            if piece.freed.which:
-                piece.freed.emit(r)
+            code.call(len(given) + 2 * (region.modes is not None))
+            if region.detached:
+                code.call_const_after(detach_some, (region.detached,))
+            if region.freed.which:
+                region.freed.emit(r)
             r.output_name = code.temporary()
             code.store(r.output_name)
         for draw in self.tracer.draws:
             r.load(draw)
             code.emit("POP_TOP")
         if self.capture.spec is not None:  # after the graph, since the graph may bail out
-            code.let_go(STATE)
-        if piece.effects:
-            r.preload(piece.needed)
-        for effect in piece.effects:
+            code.clear_and_delete(STATE)
+        if region.effects:
+            r.preload(region.needed)
+        for effect in region.effects:
             effect.emit(r)
         self.tracer.settings.emit(code, r)
         return r
 
-    def leave(self, piece: Piece, states: list[FrameState], needed: list[Value]) -> None:
+    def leave(self, region: CompiledRegion, states: list[FrameState], needed: list[Value]) -> None:
         self.code.place(states[0].at.positions)
-        r = self.run_piece(piece, needed)
-        code, leaver = self.code, Leaver(self.capture, states)
+        r = self.run_region(region, needed)
+        code, exit_writer = self.code, ExitWriter(self.capture, states)
         for value in states[0].stack:
             r.load(value)
         if len(states) > 1:
             code.emit("PUSH_NULL")
-            leaver.load_break_function(code, 1)
-            for state, spec in reversed(list(zip(states[1:], leaver.specs[1:], strict=True))):
+            exit_writer.load_break_function(code, 1)
+            for state, spec in reversed(list(zip(states[1:], exit_writer.specs[1:], strict=True))):
                 r.load_all(_state_values(state, spec))
-        self._store_variables(r, states[0], leaver.specs[0].slots)
+        self._store_variables(r, states[0], exit_writer.specs[0].slots)
         for name in code.temporaries:
             code.emit("DELETE_FAST", name)
-        self._drop_variables(states[0], leaver.specs[0].slots)
-        leaver.finish_frame(self.writer, 0, driving=self.capture.spec is None)
+        self._drop_variables(states[0], exit_writer.specs[0].slots)
+        exit_writer.finish_frame(self.writer, 0, driving=self.capture.spec is None)
 
     def _store_variables(self, r: Rebuilder, state: FrameState, names: tuple[str, ...]) -> None:
         """Writes code that stores the variables: it first pushes all values, then stores them, since a value
@@ -406,15 +406,15 @@ class RootWriter:
             if (
                 self.capture.spec is not None
                 or value is None
-                or isinstance(settled(value), TensorValue)
+                or isinstance(realized(value), TensorValue)
                 or not self._in_place(value, name)
             ):
                 self.code.emit("DELETE_FAST", name)
 
-    def fill_cells(self, r: Rebuilder, piece: Piece) -> None:
+    def fill_cells(self, r: Rebuilder, region: CompiledRegion) -> None:
         """Writes code that fills the cells that live longer than the function, in its closures."""
         stores: list[tuple[str, str]] = []
-        for value in reachable(piece.needed):
+        for value in reachable(region.needed):
             if isinstance(value, CellValue) and value.slot in self._own_cells():
                 stores += self._cell_store(r, value)
         for op, name in reversed(stores):

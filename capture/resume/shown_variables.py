@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from frameloom.capture.bytecode.liveness import bound_before, live_before
-from frameloom.capture.resume.reconstruct import reachable, settled
-from frameloom.capture.values.base import NULL, Avoid, Value
+from frameloom.capture.resume.reconstruct import reachable, realized
+from frameloom.capture.values.base import NULL, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.iterator import IteratorValue
 from frameloom.capture.values.function import BuiltinValue, CellValue
-from frameloom.capture.values.numbers.symbolic import is_unsettled
+from frameloom.capture.values.numbers.symbolic import is_symbolic
 from frameloom.capture.values.tensor import TensorValue
-from frameloom.errors import Break, Skip
+from frameloom.errors import Avoid, Break, Skip
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.frame import FrameState
@@ -52,8 +52,8 @@ def _needed(state: FrameState) -> list[Value]:
 
 
 def _is_at_hand(value: Value, made: set[int]) -> bool:
-    value = settled(value)
-    if is_unsettled(value):
+    value = realized(value)
+    if is_symbolic(value):
         return True
     if isinstance(value, TensorValue) or issubclass(type(value.real), torch.Tensor):
         return False

@@ -32,13 +32,13 @@ class Exit:
 
 
 class Live:
-    """The state of frames inside an inlined call: the number of the way out, and the frames' values,
+    """The state of frames inside an inlined call: the number of the exit, and the frames' values,
     innermost first."""
 
-    __slots__ = ("state", "way_out")
+    __slots__ = ("exit_number", "state")
 
-    def __init__(self, way_out: int, state: list[Any]) -> None:
-        self.way_out = way_out
+    def __init__(self, exit_number: int, state: list[Any]) -> None:
+        self.exit_number = exit_number
         self.state = state
 
 
@@ -70,14 +70,14 @@ hand_up = Live  # the end of the innermost frame of an inlined call
 
 
 def _after_call(links: tuple[Link, ...], state: list[Any]) -> Link:
-    """Returns where to resume after an inlined call, whose result is the last of `state`. `links`: by way
-    out; the last one is for a normal return."""
+    """Returns where to resume after an inlined call, whose result is the last of `state`. `links`: by exit
+    number; the last one is for a normal return."""
     result = state[-1]
     if type(result) is not Live:
         return links[-1]
     state[-1:] = ()
     state[:0] = result.state
-    return links[result.way_out]
+    return links[result.exit_number]
 
 
 def drive_after_call(links: tuple[Link, ...], state: list[Any]) -> Any:
@@ -88,12 +88,12 @@ def hand_over_after_call(links: tuple[Link, ...], state: list[Any]) -> Exit:
     return Exit(_after_call(links, state), state)
 
 
-def hand_up_after_call(way_out: int, state: list[Any]) -> Live:
-    """Passes on the state after an inlined call inside another one; `way_out` is the number of its normal
+def hand_up_after_call(exit_number: int, state: list[Any]) -> Live:
+    """Passes on the state after an inlined call inside another one; `exit_number` is the number of its normal
     return."""
     result = state[-1]
     if type(result) is not Live:
-        return Live(way_out, state)
+        return Live(exit_number, state)
     state[-1:] = ()
     result.state += state
     return result

@@ -25,9 +25,9 @@ from frameloom.capture.shapes.registry import (
 )
 from frameloom.capture.tensors.sized import (
     empty_strided,
+    has_channels_last_strides,
+    has_contiguous_strides,
     has_sizes,
-    lies_channels_last,
-    lies_plainly,
 )
 from frameloom.ir.lower.ops.foreach import PLAIN
 from frameloom.ir.symbolic.compare import equal
@@ -78,12 +78,12 @@ def _nansum(
 
 
 @rule(aten.diag_embed.default, aten.im2col.default)
-def _laid_out_anew(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
+def _contiguous_result(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
     """The kernels write into a fresh tensor; the meta kernels permute."""
     if has_sizes(x.shape):
         return None
-    found = func(x, *args, **options)
-    return empty(found.shape, found.dtype)
+    result = func(x, *args, **options)
+    return empty(result.shape, result.dtype)
 
 
 @rule(aten.one_hot.default)
@@ -101,7 +101,7 @@ def _cat(func: Any, tensors: list[torch.Tensor], dim: int = 0) -> Any:
     first = tensors[0]
     if any(t.dim() != first.dim() or t.dtype != first.dtype for t in tensors):
         return None
-    if any(lies_channels_last(t) for t in tensors):
+    if any(has_channels_last_strides(t) for t in tensors):
         return None
     dim = wrap_dim(dim, first.dim())
     if not first.dim() or any(
@@ -186,10 +186,10 @@ def _rot90(func: Any, x: torch.Tensor, k: int = 1, dims: Sequence[int] = (0, 1))
 
 @rule(aten.complex.default, aten.polar.default)
 def _complex(func: Any, a: torch.Tensor, b: torch.Tensor) -> Any:
-    found = func(a, b)
-    shape = tuple(found.shape)
+    result = func(a, b)
+    shape = tuple(result.shape)
     strides = iterator_strides(shape, [a, b], a.shape == b.shape == shape)
-    return torch.empty_strided(shape, strides, dtype=found.dtype, device="meta")
+    return torch.empty_strided(shape, strides, dtype=result.dtype, device="meta")
 
 
 @rule(aten.roll.default)
@@ -202,7 +202,7 @@ def _roll(func: Any, x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
         )
     for dim in dims:
         wrap_dim(dim, x.dim())
-    if x.is_contiguous() and len(dims) == 1 and not lies_channels_last(x):
+    if x.is_contiguous() and len(dims) == 1 and not has_channels_last_strides(x):
         return empty(x.shape, x.dtype)
     if not dims:
         return None
@@ -308,7 +308,7 @@ def _any_all_dim(func: Any, x: torch.Tensor, dim: int, keepdim: bool = False) ->
 def _stack(func: Any, tensors: list[torch.Tensor], dim: int = 0) -> Any:
     first = tensors[0]
     # Contiguous tensors with sizes of 1 may also count as channels-last.
-    plain = all(lies_plainly(t) and t.is_contiguous() for t in tensors)
+    plain = all(has_contiguous_strides(t) and t.is_contiguous() for t in tensors)
     if not plain or any(t.shape != first.shape or t.dtype != first.dtype for t in tensors):
         return None
     dim = wrap_dim(dim, first.dim() + 1)
@@ -394,10 +394,10 @@ def _foreach(func: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
     if any(isinstance(a, complex) or a.dim() or a.dtype.is_complex for a in others):
         return None
     for k, t in enumerate(tensors):
-        facts = t.dtype, t.shape, t.stride()
+        properties = t.dtype, t.shape, t.stride()
         if not t.dtype.is_floating_point or not t.is_contiguous() or (others and not t.dim()):
             return None
-        if any((a[k].dtype, a[k].shape, a[k].stride()) != facts for a in lists):
+        if any((a[k].dtype, a[k].shape, a[k].stride()) != properties for a in lists):
             return None
     return [empty(t.shape, t.dtype) for t in tensors]
 

@@ -11,7 +11,7 @@ import torch
 
 from frameloom.capture.shapes.registry import empty
 from frameloom.capture.tensors.fake import Fake
-from frameloom.capture.tensors.sized import dense_strides, empty_strided, has_sizes, settled
+from frameloom.capture.tensors.sized import dense_strides, empty_strided, has_sizes, specialized
 from frameloom.ir.symbolic.atoms import atoms_of, evaluated, unbacked_in
 from frameloom.ir.symbolic.expr import Int, Size, hint_of
 
@@ -36,16 +36,16 @@ def _layout(x: Any, weight: Any, bias: Any, *options: Any) -> Callable[[Any], An
     if x.device.type == "cpu" and _is_plain(x) and _is_plain(weight):
         return lambda meta: meta
     if not has_sizes(x.shape, weight.shape):
-        form = _convolution_format(x, weight, bias, *options)
-        return lambda meta: laid_out_afresh(meta, form)
-    form = _convolution_format(_as_captured(x), _as_captured(weight), bias, *options)
-    if options[-1] == 1 and form is torch.contiguous_format:
+        memory_format = _convolution_format(x, weight, bias, *options)
+        return lambda meta: in_memory_format(meta, memory_format)
+    memory_format = _convolution_format(_as_captured(x), _as_captured(weight), bias, *options)
+    if options[-1] == 1 and memory_format is torch.contiguous_format:
         return lambda meta: meta
-    if x.device.type == "cpu" and _has_format_for_all(form, x, weight, bias, *options):
+    if x.device.type == "cpu" and _has_format_for_all(memory_format, x, weight, bias, *options):
         rank = x.dim()
-        order = range(rank - 1, -1, -1) if form is torch.contiguous_format else (1, *range(rank - 1, 1, -1), 0)  # fmt: skip
+        order = range(rank - 1, -1, -1) if memory_format is torch.contiguous_format else (1, *range(rank - 1, 1, -1), 0)  # fmt: skip
         return lambda meta: empty_strided(meta.shape, dense_strides(meta.shape, order), meta.dtype)
-    return lambda meta: laid_out_afresh(settled(meta), form)
+    return lambda meta: in_memory_format(specialized(meta), memory_format)
 
 
 def convolution_backward(
@@ -55,9 +55,9 @@ def convolution_backward(
     PyTorch 2.11 depends on that layout."""
     if x.dim() == 3:
         return meta
-    lay = _layout(x, weight, None, *options[:-1])
-    laid = [m if m is None else lay(empty(m.shape, m.dtype)) for m in meta[:2]]
-    return (*laid, *meta[2:])
+    apply_layout = _layout(x, weight, None, *options[:-1])
+    results = [m if m is None else apply_layout(empty(m.shape, m.dtype)) for m in meta[:2]]
+    return (*results, *meta[2:])
 
 
 def _convolution_of_rows(meta: Any, x: Any, weight: Any, bias: Any, *options: Any) -> Any:
@@ -65,10 +65,10 @@ def _convolution_of_rows(meta: Any, x: Any, weight: Any, bias: Any, *options: An
     are."""
     stride, padding, dilation, transposed, more, groups = options
     images = [1, *stride], [0, *padding], [1, *dilation], transposed, [0, *more], groups
-    form = _convolution_format(_as_image(x, True), _as_image(weight, False), bias, *images)
-    if form is torch.contiguous_format:
+    memory_format = _convolution_format(_as_image(x, True), _as_image(weight, False), bias, *images)
+    if memory_format is torch.contiguous_format:
         return meta
-    return laid_out_afresh(settled(meta).unsqueeze(2), form).squeeze(2)
+    return in_memory_format(specialized(meta).unsqueeze(2), memory_format).squeeze(2)
 
 
 def _as_image(t: Any, contiguous: bool) -> Fake:
@@ -86,9 +86,9 @@ def _is_plain(t: Any) -> bool:
     return t.is_contiguous() and strides == list(torch.empty(shape, device="meta").stride())
 
 
-def laid_out_afresh(meta: Any, form: torch.memory_format) -> torch.Tensor:
-    """Returns a newly laid out tensor: for tensors with sizes of 1, several formats are contiguous."""
-    return torch.empty(meta.shape, dtype=meta.dtype, device="meta", memory_format=form)
+def in_memory_format(meta: Any, memory_format: torch.memory_format) -> torch.Tensor:
+    """Returns a fresh tensor in this memory format. For sizes of 1, several formats are contiguous."""
+    return torch.empty(meta.shape, dtype=meta.dtype, device="meta", memory_format=memory_format)
 
 
 def _convolution_format(x: Any, weight: Any, bias: Any, *options: Any) -> Any:
@@ -98,7 +98,7 @@ def _convolution_format(x: Any, weight: Any, bias: Any, *options: Any) -> Any:
     return torch._C._conv_determine_backend_memory_format(x, weight, backend)
 
 
-def _has_format_for_all(form: Any, x: Any, weight: Any, *options: Any) -> bool:
+def _has_format_for_all(memory_format: Any, x: Any, weight: Any, *options: Any) -> bool:
     """Whether PyTorch chooses this format for other sizes, too. A few sizes of each kind are tried."""
     numbers = [n for t in (x, weight) for n in (*t.shape, *t.stride()) if isinstance(n, Size)]
     symbols = sorted({s for n in numbers for s in atoms_of(n)}, key=lambda s: s.name)
@@ -113,7 +113,7 @@ def _has_format_for_all(form: Any, x: Any, weight: Any, *options: Any) -> bool:
             other = _convolution_format(*tensors, *options)
         except RuntimeError:  # too small for the kernel
             continue
-        if other is not form:
+        if other is not memory_format:
             return False
     return True
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.shapes.hint_layouts import as_at_hints
+from frameloom.capture.shapes.hint_layouts import with_hint_layout
 from frameloom.capture.shapes.registry import (
-    alike_shapes,
     dense_like,
     empty,
     iterated,
     rule,
+    same_sizes,
     sized_rule,
 )
 from frameloom.capture.tensors.sized import empty_strided, has_sizes
@@ -58,7 +58,7 @@ def _derivative(func: Any, *args: Any, **kwargs: Any) -> Any:
     given = _given(func, args, kwargs)
     usual = next((name for name in USUAL if name in given), "")
     sources = OF.get(func._schema.name.partition("::")[2], (usual,))
-    return as_at_hints(func, args, kwargs, [_shape(given, name) for name in sources])
+    return with_hint_layout(func, args, kwargs, [_shape(given, name) for name in sources])
 
 
 def _shape(given: dict[str, Any], name: str) -> Sequence[Int]:
@@ -117,7 +117,7 @@ def _made_like(func: Any, *args: Any, **kwargs: Any) -> Any:
     if source is None:
         return empty(x.shape, x.dtype)
     like = given[source]
-    return dense_like(like, x.dtype) if alike_shapes(like.shape, x.shape) else None
+    return dense_like(like, x.dtype) if same_sizes(like.shape, x.shape) else None
 
 
 @rule(aten.rrelu_with_noise_backward.default)

@@ -18,10 +18,10 @@ import torch._prims_common
 from frameloom.capture.shapes.convolution_layouts import (
     convolution,
     convolution_backward,
-    laid_out_afresh,
+    in_memory_format,
 )
 from frameloom.capture.shapes.dynamic_rules import as_suggested, folds_keep_order, fresh
-from frameloom.capture.shapes.index_rules import laid_out
+from frameloom.capture.shapes.index_rules import index_result
 from frameloom.capture.shapes.refused_dtypes import UPSAMPLING
 from frameloom.capture.shapes.registry import (
     PRESERVING,
@@ -31,18 +31,18 @@ from frameloom.capture.shapes.registry import (
     empty,
     is_pointwise,
     iterator_strides,
+    operands_share_shape,
     pointwise,
     pointwise_dtype,
-    takes_alike,
 )
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.sized import (
     SizedMeta,
     dense_strides,
     empty_strided,
+    has_channels_last_strides,
     has_sizes,
-    lies_channels_last,
-    settled,
+    specialized,
 )
 from frameloom.ir.symbolic.expr import hint_of
 
@@ -57,7 +57,7 @@ def _attention(meta: Any, query: Any, *others: Any, **options: Any) -> Any:
     for a, b in itertools.pairwise(order):
         # For symbolic sizes this becomes a guard.
         if not query.stride(a) >= query.stride(b):
-            return settled(meta)
+            return specialized(meta)
     return empty_strided(meta.shape, dense_strides(meta.shape, order[::-1]), meta.dtype)
 
 
@@ -102,14 +102,14 @@ def _batch_norm(meta: Any, x: Any, *parameters: Any) -> Any:
 def _batch_norm_on_cpu(meta: Any, x: Any, *parameters: Any) -> Any:
     """Channels-last input gives a channels-last result; any other gives the strides of a fresh tensor."""
     out, *statistics = _batch_norm(meta, x, *parameters)
-    last = not x.is_contiguous() and (_is_channels_last(x) or lies_channels_last(x))
+    last = not x.is_contiguous() and (_is_channels_last(x) or has_channels_last_strides(x))
     return fresh(out.shape, out.dtype, last), *statistics
 
 
 def _batch_norm_backward_on_cpu(meta: Any, grad: Any, x: Any, *parameters: Any) -> Any:
     out, *others = meta
     if out is not None:
-        last = lies_channels_last(x) or (not x.is_contiguous() and _is_channels_last(x))
+        last = has_channels_last_strides(x) or (not x.is_contiguous() and _is_channels_last(x))
         out = fresh(out.shape, out.dtype, last)
     return out, *others
 
@@ -136,7 +136,7 @@ def _group_norm_backward_on_cpu(meta: Any, grad: Any, x: Any, *rest: Any) -> Any
     return out if out is None else out.to(x.dtype), *(g if g is None else g.to(own) for g in others)
 
 
-def _all_afresh(meta: Any, *args: Any) -> Any:
+def _contiguous(meta: Any, *args: Any) -> Any:
     if isinstance(meta, tuple):
         return tuple(m if m is None else empty(m.shape, m.dtype) for m in meta)
     return empty(meta.shape, meta.dtype)
@@ -147,7 +147,7 @@ def _as_second(meta: Any, grad: Any, x: Any, *args: Any) -> Any:
 
 
 def _angle(meta: Any, x: Any) -> Any:
-    return _all_afresh(meta) if x.is_complex() else meta
+    return _contiguous(meta) if x.is_complex() else meta
 
 
 def _vector_norm(
@@ -188,8 +188,8 @@ def _as_input(meta: Any, x: Any, *args: Any) -> Any:
     """The result has the memory format of the input; without elements, that of a fresh tensor."""
     if has_sizes(meta.shape):
         return as_suggested(x.meta, list(meta.shape), meta.dtype)
-    form = torch._prims_common.suggest_memory_format(x)
-    return laid_out_afresh(meta, form if x.numel() else torch.contiguous_format)
+    memory_format = torch._prims_common.suggest_memory_format(x)
+    return in_memory_format(meta, memory_format if x.numel() else torch.contiguous_format)
 
 
 def _first_as_input(meta: Any, x: Any, *args: Any) -> Any:
@@ -201,8 +201,8 @@ def _interpolated(meta: Any, x: Any, *args: Any) -> Any:
     """The result has the memory format of the input, also if sizes of 1 make the strides ambiguous."""
     if isinstance(meta, SizedMeta):  # shapes/image_rules.py has inferred it
         return meta
-    form = torch._prims_common.suggest_memory_format(x)
-    return torch.empty(meta.shape, dtype=meta.dtype, device="meta", memory_format=form)
+    memory_format = torch._prims_common.suggest_memory_format(x)
+    return torch.empty(meta.shape, dtype=meta.dtype, device="meta", memory_format=memory_format)
 
 
 def _embedding_bag(
@@ -237,8 +237,8 @@ def _fourier(func: Any) -> Callable[..., Any]:
 def _index(meta: Any, x: Any, indices: Any) -> Any:
     if sum(t is not None for t in indices) < 2:
         return meta
-    chosen = [t if t is None else settled(t.meta) for t in indices]
-    return laid_out(settled(x.meta), chosen, same_strides=True)
+    chosen = [t if t is None else specialized(t.meta) for t in indices]
+    return index_result(specialized(x.meta), chosen, same_strides=True)
 
 
 def _fold(meta: Any, *args: Any, **options: Any) -> Any:
@@ -287,21 +287,21 @@ def as_converted(func: Any, meta: Any, args: Any, kwargs: Any) -> Any:
     iterates = is_pointwise(func) and func not in RULES and func not in PRESERVING
     if func is aten.pow.Scalar or not (iterates or (func in LOSSES and meta.dim())):
         return meta
-    lie = [a.meta if a.dtype is dtype else dense_like(a.meta) for a in operands]
+    converted = [a.meta if a.dtype is dtype else dense_like(a.meta) for a in operands]
     shape = tuple(meta.shape)
-    strides = iterator_strides(shape, lie, takes_alike(func, args, shape, operands))
+    strides = iterator_strides(shape, converted, operands_share_shape(func, args, shape, operands))
     return empty_strided(shape, strides, meta.dtype)
 
 
 def _compared_as(args: Sequence[Any]) -> torch.dtype:
     """Returns the dtype in which tensors and numbers are compared."""
     dtypes = [a.dtype for a in args if isinstance(a, Fake)]
-    found = functools.reduce(torch.promote_types, dtypes)
+    dtype = functools.reduce(torch.promote_types, dtypes)
     if any(isinstance(a, float) for a in args) and not (
-        found.is_floating_point or found.is_complex
+        dtype.is_floating_point or dtype.is_complex
     ):
         return torch.get_default_dtype()
-    return found
+    return dtype
 
 
 def _ldexp(meta: Any, x: Any, exponent: Any) -> Any:
@@ -318,9 +318,9 @@ def _ldexp(meta: Any, x: Any, exponent: Any) -> Any:
         meta.device,
     )
     product = pointwise(aten.mul.Tensor, x.meta, power.meta)
-    laid = as_converted(aten.mul.Tensor, product, (x, power), {})
+    converted = as_converted(aten.mul.Tensor, product, (x, power), {})
     # 16-bit floats do not become wider ones.
-    return empty_strided(meta.shape, laid.stride(), meta.dtype)
+    return empty_strided(meta.shape, converted.stride(), meta.dtype)
 
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -360,7 +360,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     },
     ("cpu", aten.native_batch_norm_backward.default): _batch_norm_backward_on_cpu,
     **{
-        (device, func): _all_afresh
+        (device, func): _contiguous
         for func in (
             aten.native_layer_norm_backward.default,
             aten.glu_backward.default,
@@ -374,7 +374,7 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
         for func in (aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
         for device in ("cpu", "cuda")
     },
-    **{(device, aten.renorm.default): _all_afresh for device in ("cpu", "cuda")},
+    **{(device, aten.renorm.default): _contiguous for device in ("cpu", "cuda")},
     **{(device, aten.linalg_vector_norm.default): _vector_norm for device in ("cpu", "cuda")},
     ("cpu", aten.angle.default): _angle,
     ("cpu", aten.nonzero_static.default): _nonzero_static,
@@ -404,10 +404,10 @@ LAYOUTS: dict[tuple[str, Any], Callable[..., Any]] = {
     },
     ("cuda", aten.convolution.default): convolution,
     ("cuda", aten.index.Tensor): _index,
-    ("cuda", aten.roll.default): _all_afresh,
+    ("cuda", aten.roll.default): _contiguous,
     ("cuda", aten.native_layer_norm.default): _layer_norm,
     ("cuda", aten.native_dropout.default): _dropout_on_gpu,
-    ("cuda", aten._fused_rms_norm.default): _all_afresh,
-    ("cuda", aten._fused_rms_norm_backward.default): _all_afresh,
+    ("cuda", aten._fused_rms_norm.default): _contiguous,
+    ("cuda", aten._fused_rms_norm_backward.default): _contiguous,
     ("cuda", aten.scaled_dot_product_attention.default): _attention,
 }

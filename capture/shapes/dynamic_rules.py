@@ -11,21 +11,21 @@ from typing import Any
 import torch
 
 from frameloom.capture.shapes.common_rules import check_rank
-from frameloom.capture.shapes.hint_layouts import as_at_hints
+from frameloom.capture.shapes.hint_layouts import with_hint_layout
 from frameloom.capture.shapes.registry import (
-    alike_shapes,
     broadcast,
     dense_like,
     empty,
     is_dense,
     iterator_strides,
     note_not_1,
+    same_sizes,
     sized_rule,
     wrap_dim,
     wrap_dims,
 )
 from frameloom.capture.shapes.view_rules import expand
-from frameloom.capture.tensors.sized import dense_strides, empty_strided, lies_channels_last
+from frameloom.capture.tensors.sized import dense_strides, empty_strided, has_channels_last_strides
 from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.expr import Int, Size, hint_of
 
@@ -34,7 +34,7 @@ aten = torch.ops.aten
 
 def as_suggested(x: Any, shape: Sequence[Int], dtype: torch.dtype | None = None) -> Any:
     """Returns a fresh tensor in the memory format that `x` suggests."""
-    return fresh(shape, dtype or x.dtype, lies_channels_last(x))
+    return fresh(shape, dtype or x.dtype, has_channels_last_strides(x))
 
 
 def fresh(shape: Sequence[Int], dtype: torch.dtype, channels_last: bool) -> Any:
@@ -243,11 +243,13 @@ def _reduction(
         dtype = _dtype_of_fold(name, x.dtype)
     if dtype is None:
         return None
-    found = reduced(x, chosen, keepdim, dtype)
-    if found is None:
+    result = reduced(x, chosen, keepdim, dtype)
+    if result is None:
         shape = [1 if d in chosen else n for d, n in enumerate(x.shape)]
-        found = as_at_hints(func, (x, dims, keepdim), {"dtype": dtype} if given else {}, [shape])
-    return found
+        result = with_hint_layout(
+            func, (x, dims, keepdim), {"dtype": dtype} if given else {}, [shape]
+        )
+    return result
 
 
 def _dtype_of_fold(name: str, dtype: torch.dtype) -> torch.dtype | None:
@@ -348,7 +350,7 @@ def _like_first(func: Any, x: Any, *args: Any, dtype: Any = None) -> Any:
         return empty(x.shape, dtype or x.dtype)
     if func in PLAINLY:
         return empty(x.shape, x.dtype)
-    return as_at_hints(func, (x, *args), {} if dtype is None else {"dtype": dtype}, [x.shape])
+    return with_hint_layout(func, (x, *args), {} if dtype is None else {"dtype": dtype}, [x.shape])
 
 
 PLAINLY = (aten.tril.default, aten.triu.default)
@@ -453,8 +455,8 @@ def _complex(func: Any, a: Any, b: Any) -> Any:
     shape = broadcast(a.shape, b.shape)
     if shape is None or a.dtype is not b.dtype:
         return None
-    alike = alike_shapes(a.shape, shape) and alike_shapes(b.shape, shape)
-    strides = iterator_strides(tuple(shape), [a, b], alike)
+    same_shape = same_sizes(a.shape, shape) and same_sizes(b.shape, shape)
+    strides = iterator_strides(tuple(shape), [a, b], same_shape)
     return empty_strided(shape, strides, a.dtype.to_complex())
 
 

@@ -15,11 +15,11 @@ import torch
 
 from frameloom.capture.shapes.registry import (
     RULES,
-    alike_shapes,
     broadcast,
     infer,
     is_less,
     note_not_1,
+    same_sizes,
     sized_rule,
     wrap_dim,
 )
@@ -30,13 +30,13 @@ from frameloom.ir.symbolic.expr import Int, hint_of
 aten = torch.ops.aten
 
 
-def as_at_hints(func: Any, args: Any, kwargs: Any, shapes: Sequence[Sequence[Int]]) -> Any:
+def with_hint_layout(func: Any, args: Any, kwargs: Any, shapes: Sequence[Sequence[Int]]) -> Any:
     """Returns results of these shapes, with the dimension order that they have at the hints; None if that
     fails."""
-    found = infer(func, _at_hints(args), _at_hints(kwargs))
-    several = isinstance(found, tuple | list)
+    inferred = infer(func, _at_hints(args), _at_hints(kwargs))
+    several = isinstance(inferred, tuple | list)
     results = []
-    examples = found if several else [found]
+    examples = inferred if several else [inferred]
     if len(examples) != len(shapes):
         return None
     for like, shape in zip(examples, shapes, strict=True):
@@ -45,7 +45,7 @@ def as_at_hints(func: Any, args: Any, kwargs: Any, shapes: Sequence[Sequence[Int
             return None
         results.append(made)
     sized = [t for t in (*_sized_in(args), *results) if isinstance(t, SizedMeta)]
-    plain = [alike_shapes(t.stride(), strides_of(t.shape)) for t in sized]
+    plain = [same_sizes(t.stride(), strides_of(t.shape)) for t in sized]
     if not all(plain):
         for t, is_plain in zip(sized, plain, strict=True):
             note_not_1(t.shape, is_plain)
@@ -105,12 +105,12 @@ def _like(example: torch.Tensor, shape: Sequence[Int]) -> torch.Tensor | None:
     aten.fill.Tensor, aten.bernoulli.p, aten.bernoulli.default, aten.roll.default, aten._safe_softmax.default,
 )  # fmt: skip
 def _as_first(func: Any, x: Any, *args: Any, **options: Any) -> Any:
-    return as_at_hints(func, (x, *args), options, [x.shape])
+    return with_hint_layout(func, (x, *args), options, [x.shape])
 
 
 @sized_rule(aten.log_sigmoid_forward.default)
 def _log_sigmoid(func: Any, x: Any) -> Any:
-    return as_at_hints(func, (x,), {}, [x.shape, x.shape])
+    return with_hint_layout(func, (x,), {}, [x.shape, x.shape])
 
 
 @sized_rule(aten.glu.default)
@@ -119,15 +119,15 @@ def _glu(func: Any, x: Any, dim: int = -1) -> Any:
         return None
     shape = list(x.shape)
     shape[dim] = shape[dim] // 2
-    return as_at_hints(func, (x, dim), {}, [shape])
+    return with_hint_layout(func, (x, dim), {}, [shape])
 
 
 @sized_rule(aten.index.Tensor, aten._unsafe_index.Tensor)
 def _index(func: Any, x: Any, indices: Sequence[Any]) -> Any:
     at = [d for d, t in enumerate(indices) if t is not None]
     # By the operands that the kernel iterates over, if these are known.
-    if (found := RULES[func](func, x, indices)) is not None:
-        return found
+    if (result := RULES[func](func, x, indices)) is not None:
+        return result
     masks = (torch.bool, torch.uint8)
     if not at or any(indices[d].dtype in masks for d in at) or len(indices) > x.dim():
         return None
@@ -138,7 +138,7 @@ def _index(func: Any, x: Any, indices: Sequence[Any]) -> Any:
     # If the indexed dimensions are not neighbours, they come first.
     before = at[0] if at == list(range(at[0], at[-1] + 1)) else 0
     shape = [*rest[:before], *chosen, *rest[before:]]
-    return as_at_hints(func, (x, indices), {}, [shape])
+    return with_hint_layout(func, (x, indices), {}, [shape])
 
 
 @sized_rule(aten.cat.default)
@@ -154,13 +154,15 @@ def _cat(func: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
     total: Int = 0
     for s in shapes:
         total = total + s[d]
-    return as_at_hints(func, (tensors, dim), {}, [[*shapes[0][:d], total, *shapes[0][d + 1 :]]])
+    return with_hint_layout(
+        func, (tensors, dim), {}, [[*shapes[0][:d], total, *shapes[0][d + 1 :]]]
+    )
 
 
 @sized_rule(aten.stack.default)
 def _stack(func: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
     first = tensors[0]
-    alike = all(
+    stackable = all(
         len(t.shape) == len(first.shape)
         and all(a == b for a, b in zip(t.shape, first.shape, strict=True))
         and t.dtype is first.dtype
@@ -168,7 +170,7 @@ def _stack(func: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
     )
     dim = wrap_dim(dim, first.dim() + 1)
     shape = [*first.shape[:dim], len(tensors), *first.shape[dim:]]
-    return as_at_hints(func, (tensors, dim), {}, [shape]) if alike else None
+    return with_hint_layout(func, (tensors, dim), {}, [shape]) if stackable else None
 
 
 @sized_rule(aten.new_empty_strided.default)
@@ -188,7 +190,9 @@ def _elementwise_loss(func: Any, x: Any, target: Any, *args: Any) -> Any:
     shape = broadcast(x.shape, target.shape)
     if shape is None:
         return None
-    return as_at_hints(func, (x, target, *args), {}, [() if given.get("reduction", 1) else shape])
+    return with_hint_layout(
+        func, (x, target, *args), {}, [() if given.get("reduction", 1) else shape]
+    )
 
 
 @sized_rule(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
@@ -204,7 +208,7 @@ def _nll_loss(
     if weight is not None and not (weight.dim() == 1 and equal(weight.shape[0], x.shape[classes])):
         return None
     shape = () if reduction else target.shape
-    return as_at_hints(func, (x, target, weight, reduction, ignore_index), {}, [shape, ()])
+    return with_hint_layout(func, (x, target, weight, reduction, ignore_index), {}, [shape, ()])
 
 
 @sized_rule(
@@ -217,7 +221,7 @@ def _mirrored(func: Any, x: Any, pads: Sequence[Int]) -> Any:
         if not all(p < n for p in pads[2 * k : 2 * k + 2]):
             return None
         shape[-1 - k] = n + pads[2 * k] + pads[2 * k + 1]
-    return as_at_hints(func, (x, pads), {}, [shape])
+    return with_hint_layout(func, (x, pads), {}, [shape])
 
 
 @sized_rule(
@@ -225,7 +229,7 @@ def _mirrored(func: Any, x: Any, pads: Sequence[Int]) -> Any:
 )
 def _batch_norm_in_training(func: Any, x: Any, *args: Any) -> Any:
     count = 4 if func is aten._native_batch_norm_legit_functional.default else 2
-    return as_at_hints(func, (x, *args), {}, [x.shape, *[x.shape[1:2]] * count])
+    return with_hint_layout(func, (x, *args), {}, [x.shape, *[x.shape[1:2]] * count])
 
 
 @sized_rule(aten.convolution.default)
@@ -249,4 +253,4 @@ def _convolution(
         else:
             return None
     given = (x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
-    return as_at_hints(func, given, {}, [shape])
+    return with_hint_layout(func, given, {}, [shape])

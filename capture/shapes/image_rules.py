@@ -93,10 +93,10 @@ def _im2col(
         return None
     places: Int = 1
     for d, n in enumerate(x.shape[2:]):
-        found = _pooled(n, kernel[d], stride[d], padding[d], dilation[d], False)
-        if found is None:
+        extent = _pooled(n, kernel[d], stride[d], padding[d], dilation[d], False)
+        if extent is None:
             return None
-        places = places * found
+        places = places * extent
     return empty([x.shape[0], x.shape[1] * kernel[0] * kernel[1], places], x.dtype)
 
 
@@ -109,10 +109,10 @@ def _col2im(
         return None
     places: Int = 1
     for d, n in enumerate(size):
-        found = _pooled(n, kernel[d], stride[d], padding[d], dilation[d], False)
-        if found is None:
+        extent = _pooled(n, kernel[d], stride[d], padding[d], dilation[d], False)
+        if extent is None:
             return None
-        places = places * found
+        places = places * extent
     channels, rest = divmod(x.shape[1], kernel[0] * kernel[1])
     if rest != 0 or x.shape[2] != places:
         return None

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.shapes.registry import alike_shapes, empty, iterator_strides, rule
+from frameloom.capture.shapes.registry import empty, iterator_strides, rule, same_sizes
 from frameloom.capture.tensors.sized import SizedMeta, empty_strided, has_sizes
 from frameloom.ir.symbolic.expr import Int, Size
 
@@ -31,15 +31,15 @@ def _index(func: Any, x: torch.Tensor, indices: list[Any]) -> Any:
         index = indices[at[0]]
         return empty((*x.shape[: at[0]], *index.shape, *x.shape[at[0] + 1 :]), x.dtype)
     if has_sizes(x.shape, *(indices[i].shape for i in at)):
-        return _laid_out_sized(x, indices, at)
-    return laid_out(x, indices, same_strides=False)
+        return _sized_index_result(x, indices, at)
+    return index_result(x, indices, same_strides=False)
 
 
-def _laid_out_sized(x: torch.Tensor, indices: list[Any], at: list[int]) -> Any:
-    """Like `laid_out`, for index tensors of one shape with symbolic sizes."""
+def _sized_index_result(x: torch.Tensor, indices: list[Any], at: list[int]) -> Any:
+    """Like `index_result`, for index tensors of one shape with symbolic sizes."""
     chosen = [indices[i] for i in at]
     middle = chosen[0].shape
-    if not all(alike_shapes(t.shape, middle) for t in chosen):
+    if not all(same_sizes(t.shape, middle) for t in chosen):
         return None
     rest = [d for d in range(x.dim()) if d not in at]
     adjacent = at == list(range(at[0], at[-1] + 1))
@@ -68,10 +68,10 @@ def _reshaped(index: torch.Tensor, before: int, after: int) -> torch.Tensor:
 
 def _is_plain(t: torch.Tensor) -> bool:
     """Whether the strides are plain, also in dimensions of size 1, which have an order among the others."""
-    return alike_shapes(t.stride(), empty(t.shape, t.dtype).stride())
+    return same_sizes(t.stride(), empty(t.shape, t.dtype).stride())
 
 
-def laid_out(x: torch.Tensor, indices: list[Any], same_strides: bool) -> Any:
+def index_result(x: torch.Tensor, indices: list[Any], same_strides: bool) -> Any:
     """Returns the result with its layout. `same_strides`: index tensors with different strides are made
     contiguous first, as on GPUs."""
     at = [i for i, t in enumerate(indices) if t is not None]
@@ -90,6 +90,6 @@ def laid_out(x: torch.Tensor, indices: list[Any], same_strides: bool) -> Any:
     chosen = [t.reshape(wide) for t in chosen]
     if same_strides and len({t.stride() for t in chosen}) > 1:
         chosen = [t.contiguous() for t in chosen]
-    alike = all(t.shape == shape for t in chosen)
-    strides = iterator_strides(shape, [source, *chosen], alike)
+    same_shape = all(t.shape == shape for t in chosen)
+    strides = iterator_strides(shape, [source, *chosen], same_shape)
     return torch.empty_strided(shape, strides, dtype=x.dtype, device="meta")

@@ -1,9 +1,9 @@
 """Cache of the results that were inferred for an op: a model of equal layers asks the same questions in each
 layer.
 
-An answer is valid as long as the facts hold that were known when it was inferred. Facts are only added,
-unless they are taken back (symbolic/shape_env.py), which clears the cache, too. Layout assumptions that an
-answer makes (that a size is not 0 or 1) are made again at each look-up.
+An answer is valid as long as the assumptions hold that were known when it was inferred. Assumptions are only
+added, unless they are taken back (symbolic/shape_env.py), which clears the cache, too. Layout assumptions
+that an answer makes (that a size is not 0 or 1) are repeated at each look-up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PLAIN = frozenset({
 })  # fmt: skip
 
 
-class _Unfit(Exception):
+class _Uncacheable(Exception):
     """An argument that has no key."""
 
 
@@ -38,13 +38,13 @@ def inferred(
     infer: Callable[[Any, Any, Any], Any], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Returns `infer(func, args, kwargs)`, if sizes are among the arguments."""
-    shape_env = _facts_of((*args, *kwargs.values()))
+    shape_env = _shape_env_of((*args, *kwargs.values()))
     if shape_env is None or shape_env.has_unbacked or shape_env.relaxed:
         return infer(func, args, kwargs)
     try:
         names = [(name, _token(a)) for name, a in kwargs.items()]
         key = (func, *map(_token, args), *names, torch.get_default_dtype())
-    except _Unfit:
+    except _Uncacheable:
         return infer(func, args, kwargs)
     known: Answer | None = shape_env.inferred.get(key)
     if known is None:
@@ -62,16 +62,16 @@ def inferred(
     return known.result
 
 
-def _facts_of(values: Iterable[Any]) -> ShapeEnv | None:
+def _shape_env_of(values: Iterable[Any]) -> ShapeEnv | None:
     for a in values:
         if isinstance(a, Size):
             return a.shape_env
         if isinstance(a, SizedMeta):
-            found = _facts_of((*a.own_shape, *a.own_strides, a.own_offset))
+            shape_env = _shape_env_of((*a.own_shape, *a.own_strides, a.own_offset))
         else:
-            found = _facts_of(a) if isinstance(a, list | tuple) else None
-        if found is not None:
-            return found
+            shape_env = _shape_env_of(a) if isinstance(a, list | tuple) else None
+        if shape_env is not None:
+            return shape_env
     return None
 
 
@@ -81,7 +81,7 @@ def _token(a: Any) -> Any:
         return (a.own_shape, a.own_strides, a.own_offset, a.dtype)
     if cls is torch.Tensor:
         if a.is_conj() or a.is_neg():
-            raise _Unfit
+            raise _Uncacheable
         return (a.shape, a.stride(), a.storage_offset(), a.dtype)
     if cls in PLAIN:
         return (cls, a)
@@ -89,4 +89,4 @@ def _token(a: Any) -> Any:
         return a.hex()
     if isinstance(a, list | tuple):
         return tuple(map(_token, a))
-    raise _Unfit
+    raise _Uncacheable

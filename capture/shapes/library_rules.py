@@ -74,7 +74,7 @@ def _fake_quantized(func: Any, x: torch.Tensor, *args: Any) -> Any:
 @rule(
     aten.normal.Tensor_float, aten.normal.float_Tensor, aten.normal.Tensor_Tensor, aten.poisson.default,
 )  # fmt: skip
-def _drawn_anew(func: Any, x: Any, second: Any = None, **options: Any) -> Any:
+def _contiguous_draw(func: Any, x: Any, second: Any = None, **options: Any) -> Any:
     """The result is contiguous, for any layout of the parameters; the meta kernels depend on their layout."""
     given = [a for a in (x, second) if isinstance(a, torch.Tensor)]
     shape = broadcast(*(a.shape for a in given))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from frameloom.capture.shapes.dynamic_rules import as_suggested
-from frameloom.capture.shapes.hint_layouts import as_at_hints
+from frameloom.capture.shapes.hint_layouts import with_hint_layout
 from frameloom.capture.shapes.layer_rules import (
     attention_keeps_layout,
     check_channels,
@@ -44,7 +44,7 @@ def _layer_norm(
         return None
     statistics = [*x.shape[:-rank], *([1] * rank)]
     given = (x, normalized, weight, bias, eps)
-    return as_at_hints(func, given, {}, [x.shape, statistics, statistics])
+    return with_hint_layout(func, given, {}, [x.shape, statistics, statistics])
 
 
 @sized_rule(aten._native_batch_norm_legit_no_training.default)

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.autograd.partition import is_view
 from frameloom.capture.shapes.registry import PRESERVING, is_pointwise
 from frameloom.capture.tensors.fake import Fake
-from frameloom.capture.tensors.sized import lies_plainly
+from frameloom.capture.tensors.schema import is_view
+from frameloom.capture.tensors.sized import has_contiguous_strides
 
 Node = torch.fx.Node
 aten = torch.ops.aten
@@ -51,7 +51,7 @@ def inputs_are_plain(graph: torch.fx.Graph) -> bool:
     """Whether all inputs are plain. For others, the derivative of a product reads the strides: its result may
     be a transposed view if sizes are 1."""
     values = (n.meta["val"] for n in graph.find_nodes(op="placeholder"))
-    return all(lies_plainly(value) for value in values if isinstance(value, Fake))
+    return all(has_contiguous_strides(value) for value in values if isinstance(value, Fake))
 
 
 def is_surely_plain(node: Node, proven: set[Node]) -> bool:
@@ -72,7 +72,7 @@ def is_surely_plain(node: Node, proven: set[Node]) -> bool:
 def _operands(node: Node) -> Iterable[Node] | None:
     """Returns nodes such that the result is plain if theirs are; None if there is no such rule."""
     value = node.meta.get("val")
-    if not isinstance(value, Fake) or not lies_plainly(value):
+    if not isinstance(value, Fake) or not has_contiguous_strides(value):
         return None
     if node.op == "placeholder" or not value.shape:
         return ()

@@ -28,7 +28,7 @@ BESIDE_BOUNDS = (1, 2, 3, 60, LARGE)
 MOST = 4  # maximum number of symbols
 
 
-def by_trials(func: Any, args: Any, kwargs: Any, infer: Callable[..., Any]) -> Any:
+def fit_by_probing(func: Any, args: Any, kwargs: Any, infer: Callable[..., Any]) -> Any:
     """Returns the results of `func`; None if probing cannot find them."""
     returns = func._schema.returns
     if func._schema.is_mutable or any(r.alias_info is not None for r in returns):
@@ -43,13 +43,13 @@ def by_trials(func: Any, args: Any, kwargs: Any, infer: Callable[..., Any]) -> A
     except Exception as error:  # the kernel may raise anything for such sizes
         let_mistakes_through(error)
         return None
-    form = trials[0][1]
-    if any(len(found) != len(form) for _, found in trials) or not form:
+    first_answer = trials[0][1]
+    if any(len(answer) != len(first_answer) for _, answer in trials) or not first_answer:
         return None
     candidates = _candidates(numbers)
     results = []
-    for k in range(len(form)):
-        made = _fitting([(at, found[k]) for at, found in trials], candidates, symbols)
+    for k in range(len(first_answer)):
+        made = _fitting([(at, answer[k]) for at, answer in trials], candidates, symbols)
         if made is None:
             return None
         results.append(made)
@@ -68,12 +68,12 @@ def _fits_nothing(
     """Whether the results equal those of the kernel if this size is 0."""
     values = {s: 0 if s is symbol else n for s, n in zip(symbols, PRIMES, strict=False)}
     try:
-        found = _answer(func, args, kwargs, infer, values.__getitem__)
+        answer = _answer(func, args, kwargs, infer, values.__getitem__)
     except Exception:  # as above
         return False
     return all(
         [evaluated(n, values.__getitem__) for n in made.shape] == list(t.shape)
-        for made, t in zip(results, found, strict=True)
+        for made, t in zip(results, answer, strict=True)
     )
 
 
@@ -108,17 +108,17 @@ def _answer(
         return evaluated(a, at) if isinstance(a, Size) else a
 
     args, kwargs = pytree.tree_map(plain, (args, kwargs))
-    found = infer(func, tuple(args), dict(kwargs))
-    found = [found] if isinstance(found, torch.Tensor) else list(found)
-    if any(type(t) is not torch.Tensor for t in found):
+    results = infer(func, tuple(args), dict(kwargs))
+    results = [results] if isinstance(results, torch.Tensor) else list(results)
+    if any(type(t) is not torch.Tensor for t in results):
         raise TypeError
-    return found
+    return results
 
 
 def _candidates(numbers: Sequence[Size]) -> list[Int]:
     pairs = list(itertools.combinations_with_replacement(numbers, 2))
-    found = (*numbers, *(n // 2 + 1 for n in numbers), *(n + m for n, m in pairs), *(n * m for n, m in pairs))  # fmt: skip
-    return [*dict.fromkeys(found)]  # a stride may be a product of sizes
+    expressions = (*numbers, *(n // 2 + 1 for n in numbers), *(n + m for n, m in pairs), *(n * m for n, m in pairs))  # fmt: skip
+    return [*dict.fromkeys(expressions)]  # a stride may be a product of sizes
 
 
 def _fitting(

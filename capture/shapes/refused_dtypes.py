@@ -143,30 +143,30 @@ MADE: dict[Any, Callable[[torch.dtype], bool]] = {
 }
 
 
-def _is_no_list_of_places(x: torch.Tensor, dim: Any, index: torch.Tensor, *rest: Any) -> bool:
+def _is_invalid_index_list(x: torch.Tensor, dim: Any, index: torch.Tensor, *rest: Any) -> bool:
     return index.dtype is not torch.int64 or index.dim() > 1
 
 
-def _is_no_filling(x: torch.Tensor, dim: Any, index: torch.Tensor, value: Any) -> bool:
+def _is_invalid_fill(x: torch.Tensor, dim: Any, index: torch.Tensor, value: Any) -> bool:
     has_dims = isinstance(value, torch.Tensor) and value.dim() > 0
-    return has_dims or _is_no_list_of_places(x, dim, index)
+    return has_dims or _is_invalid_index_list(x, dim, index)
 
 
-def _is_no_index(
+def _is_invalid_index(
     x: torch.Tensor, dim: Any, index: torch.Tensor, *rest: Any, **options: Any
 ) -> bool:
     return index.dtype not in (torch.int64, torch.int32)
 
 
-def _are_no_classes(x: torch.Tensor, target: torch.Tensor, *rest: Any) -> bool:
+def _are_invalid_targets(x: torch.Tensor, target: torch.Tensor, *rest: Any) -> bool:
     return target.dtype is not torch.int64  # some take bytes, too
 
 
-def _is_no_loss(x: torch.Tensor, target: torch.Tensor, weight: Any, *rest: Any) -> bool:
-    return _are_no_classes(x, target) or (weight is not None and weight.dtype is not x.dtype)
+def _is_invalid_loss(x: torch.Tensor, target: torch.Tensor, weight: Any, *rest: Any) -> bool:
+    return _are_invalid_targets(x, target) or (weight is not None and weight.dtype is not x.dtype)
 
 
-def _is_no_side(
+def _is_invalid_side(
     boundaries: torch.Tensor, x: Any, *, right: Any = False, side: Any = None, **options: Any
 ) -> bool:
     known = side in (None, "right") or (side == "left" and not right)
@@ -196,10 +196,10 @@ def _quantizes_badly(x: torch.Tensor, scale: Any, zero_point: Any, low: Any, hig
 def _quantizes_channels_badly(
     x: torch.Tensor, scale: Any, zero_point: Any, axis: int, low: int, high: int
 ) -> bool:
-    return low > high or not _are_alike(x.shape[axis], scale, zero_point)
+    return low > high or not _have_length(x.shape[axis], scale, zero_point)
 
 
-def _are_alike(count: Any, *lists: torch.Tensor) -> bool:
+def _have_length(count: Any, *lists: torch.Tensor) -> bool:
     return all(t.dim() == 1 and equal(t.shape[0], count) for t in lists)
 
 
@@ -241,19 +241,21 @@ def _does_not_convert(gradient: torch.Tensor, x: torch.Tensor, y: torch.Tensor, 
 
 # Other arguments that kernels refuse or warn about but the meta kernel accepts.
 REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
-    aten.index_fill: _is_no_filling,
-    aten.index_fill_: _is_no_filling,
-    aten.index_copy: _is_no_list_of_places,
-    aten.index_copy_: _is_no_list_of_places,
+    aten.index_fill: _is_invalid_fill,
+    aten.index_fill_: _is_invalid_fill,
+    aten.index_copy: _is_invalid_index_list,
+    aten.index_copy_: _is_invalid_index_list,
     **{
-        getattr(aten, name): _is_no_index
+        getattr(aten, name): _is_invalid_index
         for name in ("index_select", "index_add", "index_add_", "index_reduce", "index_reduce_")
     },
     **{
-        getattr(aten, name): _are_no_classes
+        getattr(aten, name): _are_invalid_targets
         for name in ("multi_margin_loss", "multilabel_margin_loss_forward")
     },
-    **{getattr(aten, name): _is_no_loss for name in ("nll_loss_forward", "nll_loss2d_forward")},
+    **{
+        getattr(aten, name): _is_invalid_loss for name in ("nll_loss_forward", "nll_loss2d_forward")
+    },
     aten.linalg_vector_norm: _is_narrowing,
     aten.norm: _is_narrowing,
     **{func: _is_of_another for func in (aten.cumsum_, aten.cumprod_)},
@@ -265,7 +267,7 @@ REFUSED_BESIDE: dict[Any, Callable[..., bool]] = {
         for func in (aten.masked_fill, aten.masked_fill_)
     },
     **{func: _are_too_few for func in (aten.var, aten.std, aten.var_mean, aten.std_mean)},
-    aten.searchsorted: _is_no_side,
+    aten.searchsorted: _is_invalid_side,
     **{func: lambda x, alpha=1.0: not alpha for func in (aten.celu, aten.celu_)},
     aten.dist: lambda *args: any(
         isinstance(a, torch.Tensor) and a.dtype is torch.bool for a in args
@@ -300,12 +302,12 @@ def _check_lists(func: Any, args: Any) -> None:
     lists."""
     is_list = [isinstance(a, list | tuple) and isinstance([*a, 0][0], torch.Tensor) for a in args]
     usual = (torch.float32, torch.float64)
-    lists = [a for a, found in zip(args, is_list, strict=True) if found]
+    lists = [a for a, listed in zip(args, is_list, strict=True) if listed]
     if not lists or all(t.dtype in usual for a in lists for t in a):
         return
     for k in range(min(map(len, lists))):
-        own = [(a[k].dtype,) if found else a for a, found in zip(args, is_list, strict=True)]
-        plain = (a for a, found in zip(own, is_list, strict=True) if not found)
+        own = [(a[k].dtype,) if listed else a for a, listed in zip(args, is_list, strict=True)]
+        plain = (a for a, listed in zip(own, is_list, strict=True) if not listed)
         if all(isinstance(a, PLAIN) for a in plain) and _kernel_refuses(func, *own):
             raise Break("op_error", f"{func} of {args[0][k].dtype}")
 

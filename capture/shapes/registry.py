@@ -15,16 +15,16 @@ from typing import Any
 import torch
 
 from frameloom.capture.shapes.inferred_cache import inferred
-from frameloom.capture.shapes.probe import by_trials
+from frameloom.capture.shapes.probe import fit_by_probing
 from frameloom.capture.tensors.sized import (
     Sized,
     SizedMeta,
     dense_strides,
     empty_strided,
     has_sizes,
+    plain_if_static,
     resolved,
-    settled,
-    settled_if_known,
+    specialized,
     strides_of,
 )
 from frameloom.config import config
@@ -68,7 +68,7 @@ def _is_sized(args: Any) -> bool:
 
 def _infer_sized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Infers results for symbolic sizes. If no rule applies, the sizes are specialized."""
-    exact = RULES.get(func) if func in ALSO_LATE and _has_unbacked(args) else None
+    exact = RULES.get(func) if func in ALSO_UNBACKED and _has_unbacked(args) else None
     rule = exact or SIZED_RULES.get(func) or RULES.get(func)
     if rule is None and is_pointwise(func):
         rule = pointwise
@@ -80,16 +80,16 @@ def _infer_sized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         return as_known(func.decompose(*args, **kwargs))
     if not func._schema.returns:
         return None
-    if (found := by_trials(func, args, kwargs, infer)) is not None:
-        return as_known(found)
+    if (fitted := fit_by_probing(func, args, kwargs, infer)) is not None:
+        return as_known(fitted)
     if "sizes" in config.logs:
         log("sizes", f"{func} has to know the sizes")
-    args, kwargs = torch.fx.node.map_aggregate((args, kwargs), _settled)  # type: ignore[assignment, misc]
+    args, kwargs = torch.fx.node.map_aggregate((args, kwargs), _specialized)  # type: ignore[assignment, misc]
     return infer(func, tuple(args), dict(kwargs))
 
 
 # Ops whose rule in RULES is right for every size; other rules assume the layout at the hints.
-ALSO_LATE = (aten.cat.default,)
+ALSO_UNBACKED = (aten.cat.default,)
 
 
 def _has_unbacked(value: Any) -> bool:
@@ -99,8 +99,8 @@ def _has_unbacked(value: Any) -> bool:
     return isinstance(value, SizedMeta) and any(map(unbacked_in, (*value.shape, *value.stride())))
 
 
-def _settled(a: Any) -> Any:
-    return settled(a) if isinstance(a, torch.Tensor) else int(a) if isinstance(a, Size) else a
+def _specialized(a: Any) -> Any:
+    return specialized(a) if isinstance(a, torch.Tensor) else int(a) if isinstance(a, Size) else a
 
 
 def as_known(result: Any) -> Any:
@@ -115,7 +115,7 @@ def as_known(result: Any) -> Any:
             for numbers in (result.shape, result.stride())
         )
         result = empty_strided(shape, strides, result.dtype)
-    return settled_if_known(result)
+    return plain_if_static(result)
 
 
 def load_rules() -> None:
@@ -176,13 +176,13 @@ def wrap_dim(dim: int, rank: int) -> int:
 
 def wrap_dims(dims: Sequence[int], rank: int) -> set[int]:
     """Returns `dims` counted from the front; each may occur once."""
-    found: set[int] = set()
+    wrapped: set[int] = set()
     for dim in dims:
         d = wrap_dim(dim, rank)
-        if d in found:
+        if d in wrapped:
             raise RuntimeError(f"dim {d} appears multiple times in the list of dims")
-        found.add(d)
-    return found
+        wrapped.add(d)
+    return wrapped
 
 
 # Overloads that turn a number into a tensor.
@@ -224,23 +224,23 @@ def pointwise(func: Any, *args: Any, **kwargs: Any) -> Any:
     if shape is None:
         return None
     if not has_sizes(shape) and all(
-        alike_shapes(t.shape, shape) and t.is_contiguous() for t in tensors
+        same_sizes(t.shape, shape) and t.is_contiguous() for t in tensors
     ):
         result = empty(shape, dtype)
         there = 0 not in shape
-        usual = there and all(alike_shapes(t.stride(), result.stride()) for t in tensors)
+        usual = there and all(same_sizes(t.stride(), result.stride()) for t in tensors)
         if usual or (there and 1 not in shape):
             return result
-    alike = takes_alike(func, args, shape, tensors)
-    return empty_strided(shape, iterator_strides(shape, tensors, alike), dtype)
+    same_shape = operands_share_shape(func, args, shape, tensors)
+    return empty_strided(shape, iterator_strides(shape, tensors, same_shape), dtype)
 
 
-def takes_alike(
+def operands_share_shape(
     func: Any, args: Any, shape: Sequence[Int], tensors: Sequence[torch.Tensor]
 ) -> bool:
     """Whether all operands that a kernel iterates over have this shape. A number in place of a tensor counts
     as a tensor without dimensions."""
-    if not all(alike_shapes(t.shape, shape) for t in tensors):
+    if not all(same_sizes(t.shape, shape) for t in tensors):
         return False
     wrapping = func._overloadname in WRAPPING or func is aten.floor_divide.default
     one = len(tensors) == 1 < len(args) and wrapping and func is not aten.pow.Tensor_Scalar
@@ -257,11 +257,11 @@ def iterated(operands: list[torch.Tensor], dtype: torch.dtype) -> torch.Tensor |
     shape = broadcast(*(t.shape for t in operands))
     if shape is None:
         return None
-    alike = all(alike_shapes(t.shape, shape) for t in operands)
-    return empty_strided(shape, iterator_strides(shape, operands, alike), dtype)
+    same_shape = all(same_sizes(t.shape, shape) for t in operands)
+    return empty_strided(shape, iterator_strides(shape, operands, same_shape), dtype)
 
 
-def alike_shapes(a: Sequence[Int], b: Sequence[Int]) -> bool:
+def same_sizes(a: Sequence[Int], b: Sequence[Int]) -> bool:
     return len(a) == len(b) and all(map(same, a, b))
 
 
@@ -290,21 +290,23 @@ def expands_to(shape: Sequence[Int], wanted: Sequence[Int]) -> bool:
     return common is not None and len(common) == len(wanted) and all(map(equal, common, wanted))
 
 
-def iterator_strides(shape: tuple[int, ...], tensors: list[torch.Tensor], alike: bool) -> list[int]:
+def iterator_strides(
+    shape: tuple[int, ...], tensors: list[torch.Tensor], same_shape: bool
+) -> list[int]:
     """Returns the strides of a fresh result: dense, with dimensions in the order of the inputs' strides.
-    `alike`: whether all operands have this shape.
+    `same_shape`: whether all operands have this shape.
 
     Source: `reorder_dimensions` and `compute_fast_setup_type` of ATen's TensorIterator.
     """
     first = tensors[0]
     # If there are no elements, everything counts as contiguous.
-    if alike and (all(t.is_contiguous() for t in tensors) or any(map(_is_zero_here, shape))):
+    if same_shape and (all(t.is_contiguous() for t in tensors) or any(map(_is_zero_here, shape))):
         return strides_of(tuple(map(resolved, shape)))
     last = torch.channels_last
-    if alike and len(shape) == 4 and all(t.is_contiguous(memory_format=last) for t in tensors):
+    if same_shape and len(shape) == 4 and all(t.is_contiguous(memory_format=last) for t in tensors):
         return list(dense_strides(shape, (1, 3, 2, 0)))
-    same_strides = all(alike_shapes(t.stride(), first.stride()) for t in tensors)
-    if alike and same_strides and is_dense(first):
+    same_strides = all(same_sizes(t.stride(), first.stride()) for t in tensors)
+    if same_shape and same_strides and is_dense(first):
         return list(first.stride())
     permutation = _iterator_order(shape, tensors)
     if permutation == list(range(len(shape) - 1, -1, -1)):
@@ -371,7 +373,7 @@ def note_not_1(sizes: Sequence[Int], is_plain: bool) -> None:
     call needs no assumption, because other sizes have the same layout."""
     for n in sizes:
         if isinstance(n, Size) and not (is_plain and hint_of(n) == 1):
-            n.shape_env.is_one_softly(n)
+            n.shape_env.is_one_deferred(n)
 
 
 def _in_order(shape: Sequence[Int], strides: Sequence[Int]) -> bool:
@@ -395,7 +397,7 @@ def _is_zero_here(n: Int) -> bool:
         return _is_zero(n)
     if hint_of(n) == 0 and not unbacked_in(n):
         return bool(n.shape_env.is_zero(n))
-    n.shape_env.not_0_softly(n)
+    n.shape_env.nonzero_deferred(n)
     return False
 
 
@@ -405,7 +407,7 @@ def _is_one(n: Int) -> bool:
 
 def _is_one_here(n: Int) -> bool:
     """Whether the size is 1 in the captured call; if so, this becomes a guard."""
-    return n.shape_env.is_one_softly(n) if isinstance(n, Size) and hint_of(n) == 1 else _is_one(n)
+    return n.shape_env.is_one_deferred(n) if isinstance(n, Size) and hint_of(n) == 1 else _is_one(n)
 
 
 def is_dense(t: torch.Tensor) -> bool:
@@ -475,11 +477,11 @@ def pointwise_dtype(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     try:
         signature = (func, tuple(map(key, args)), tuple((k, key(v)) for k, v in kwargs.items()),
                      torch.get_default_dtype())  # fmt: skip
-        found = _POINTWISE_DTYPES.get(signature)
+        dtype = _POINTWISE_DTYPES.get(signature)
     except TypeError:
-        signature, found = None, None
-    if found is None:
-        found = func(*map(tiny, args), **{k: tiny(v) for k, v in kwargs.items()}).dtype
+        signature, dtype = None, None
+    if dtype is None:
+        dtype = func(*map(tiny, args), **{k: tiny(v) for k, v in kwargs.items()}).dtype
         if signature is not None:
-            _POINTWISE_DTYPES[signature] = found
-    return found
+            _POINTWISE_DTYPES[signature] = dtype
+    return dtype

@@ -36,7 +36,7 @@ def _inside(index: Any, other: Any, dim: int | None = None) -> bool:
     )
 
 
-def _alike(shape: Any, other: Any) -> bool:
+def _equal_shapes(shape: Any, other: Any) -> bool:
     return len(shape) == len(other) and all(map(equal, shape, other))
 
 
@@ -63,8 +63,8 @@ def _index_add(func: Any, x: Any, dim: int, index: Any, source: Any, **options: 
     """Raises for a source of a wrong size: meta kernels accept any."""
     if not _fits_index(x, dim, index, source):
         raise RuntimeError("source and index do not fit the tensor")
-    found = func(x, dim, index, source, **options)
-    return empty(found.shape, found.dtype)
+    result = func(x, dim, index, source, **options)
+    return empty(result.shape, result.dtype)
 
 
 def _refuse_indices(x: Any, indices: Any, values: Any) -> None:
@@ -77,7 +77,7 @@ def _refuse_indices(x: Any, indices: Any, values: Any) -> None:
         rank = 1
         if t is not None and t.dtype in MASKS:
             rank = t.dim()
-            if not rank or not _alike(t.shape, x.shape[at : at + rank]):
+            if not rank or not _equal_shapes(t.shape, x.shape[at : at + rank]):
                 raise IndexError("a mask of other sizes than what it selects from")
         elif t is not None and t.dtype not in INDICES:
             raise IndexError(f"indices of {t.dtype}")
@@ -102,8 +102,8 @@ def _refuse_indices(x: Any, indices: Any, values: Any) -> None:
 def _index_put_at(func: Any, x: Any, indices: Any, values: Any, *rest: Any) -> Any:
     """Returns a copy with the layout of `clone`."""
     _refuse_indices(x, indices, values)
-    found = func(x, indices, values, *rest)
-    return dense_like(x) if found.shape == x.shape else found
+    result = func(x, indices, values, *rest)
+    return dense_like(x) if result.shape == x.shape else result
 
 
 @sized_rule(aten.index_add.default, aten.index_copy.default)
@@ -123,13 +123,17 @@ def _fits_index(x: Any, dim: int, index: Any, source: Any) -> bool:
     if index.dim() != 1:
         return False
     dim = wrap_dim(dim, x.dim())
-    return _alike(source.shape, [index.shape[0] if d == dim else n for d, n in enumerate(x.shape)])
+    return _equal_shapes(
+        source.shape, [index.shape[0] if d == dim else n for d, n in enumerate(x.shape)]
+    )
 
 
 @sized_rule(aten.select_scatter.default, aten.slice_scatter.default)
 def _part_put_back(func: Any, x: Any, part: Any, *where: Any, **named: Any) -> Any:
     """Copies the tensor with its strides."""
-    if not x.is_contiguous() or not _alike(part.shape, PARTS[func](x, *where, **named).shape):
+    if not x.is_contiguous() or not _equal_shapes(
+        part.shape, PARTS[func](x, *where, **named).shape
+    ):
         return None
     return empty_strided(x.shape, x.stride(), x.dtype)
 

@@ -27,20 +27,20 @@ def is_one(n: Int) -> bool:
     return not isinstance(n, Size) and n == 1
 
 
-def _is_one_softly(n: Int, alone: bool = False) -> bool:
+def _is_one_deferred(n: Int, alone: bool = False) -> bool:
     """Whether `n` is 1, if a stride depends on it."""
-    return n.shape_env.is_one_softly(n, alone) if isinstance(n, Size) else n == 1
+    return n.shape_env.is_one_deferred(n, alone) if isinstance(n, Size) else n == 1
 
 
-def _meet(a: Int, b: Int) -> bool:
-    """Whether both are equal. If they differ in this call, a layout assumption says that they always do."""
+def _equal_deferred(a: Int, b: Int) -> bool:
+    """Whether both are equal. If they differ in this call, a layout assumption requires it always."""
     if same(a, b) or unbacked_in(a - b):
         return same(a, b)
     if hint_of(a) == hint_of(b):
         return bool(a == b)
     n = a - b
     if isinstance(n, Size):
-        n.shape_env.apart_softly(n)
+        n.shape_env.assume_distinct_deferred(n)
     return False
 
 
@@ -80,8 +80,8 @@ def view_strides(
     if not old:
         return [1] * len(shape)
     if any(not isinstance(n, Size) and n == 0 for n in old):
-        alike = len(old) == len(shape) and all(map(same, old, shape))
-        return list(strides) if alike else strides_of(shape)
+        same_shape = len(old) == len(shape) and all(map(same, old, shape))
+        return list(strides) if same_shape else strides_of(shape)
     result: list[Int] = [0] * len(shape)
     at = len(shape) - 1
     base = strides[-1]
@@ -91,15 +91,15 @@ def view_strides(
         of_tensor = of_tensor * old[d]
         if d and (
             is_one(old[d - 1])
-            or _meet(strides[d - 1], of_tensor * base)
-            or _is_one_softly(old[d - 1])
+            or _equal_deferred(strides[d - 1], of_tensor * base)
+            or _is_one_deferred(old[d - 1])
         ):
             continue
-        while at >= 0 and (not _meet(of_view, of_tensor) or _is_one_softly(shape[at])):
+        while at >= 0 and (not _equal_deferred(of_view, of_tensor) or _is_one_deferred(shape[at])):
             result[at] = of_view * base
             of_view = of_view * shape[at]
             at -= 1
-        if not _meet(of_view, of_tensor):
+        if not _equal_deferred(of_view, of_tensor):
             return None
         if d:
             base = strides[d - 1]
@@ -173,7 +173,7 @@ def expand(func: Any, x: Any, shape: Sequence[Int], *, implicit: bool = False) -
             n = own
         # If it keeps its stride, it is contiguous with the dimensions after it: nothing else changes then.
         in_order = bool(sizes) and same(stride, sizes[-1] * strides[-1])
-        if is_one(own) and not (is_one(n) if same(stride, 0) else _is_one_softly(n, in_order)):
+        if is_one(own) and not (is_one(n) if same(stride, 0) else _is_one_deferred(n, in_order)):
             stride = 0
         elif not equal(own, n):
             return None

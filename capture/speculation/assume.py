@@ -8,7 +8,6 @@ in the right place.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,14 +16,13 @@ import torch
 
 from frameloom.capture import _capture
 from frameloom.capture.bytecode.instruction import Instr
-from frameloom.capture.interpreter.exception_paths import is_caught, leaves_settings_changed
 from frameloom.capture.recording.dead_calls import first_refused
-from frameloom.capture.tensors.schema import draws, may_draw, may_raise, never_raises
-from frameloom.capture.values.base import Avoid
+from frameloom.capture.speculation.exception_paths import is_caught, leaves_settings_changed
+from frameloom.capture.tensors.rerunnable import OWN_EFFECTS, is_rerunnable
+from frameloom.capture.tensors.schema import may_raise, never_raises
 from frameloom.debug import log
-from frameloom.errors import Break, let_mistakes_through
-from frameloom.ir.library import is_collective
-from frameloom.ir.program import ANEW, ASSUMED
+from frameloom.errors import Avoid, Break, let_mistakes_through
+from frameloom.ir.program import ASSUMED, BAIL_OUT_MESSAGES
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -33,9 +31,6 @@ if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
     from frameloom.capture.recording.captured_graph import CapturedGraph
     from frameloom.capture.values.tensor import TensorValue
-
-# Writes to inputs, which come after everything that may fail, and checks.
-OWN_EFFECTS = (torch.ops.aten.copy_.default, torch.ops.aten._assert_async.msg)
 
 
 def assume(t: Tracer, condition: TensorValue, expected: bool, otherwise: Exception) -> None:
@@ -97,7 +92,7 @@ def _has_own_effects(t: Tracer) -> bool:
 def may_fail(node: torch.fx.Node) -> bool:
     """Whether anything recorded after `node` can raise at run time, in the call itself."""
     while (node := node.next).op != "root":
-        ours = node.target is OWN_EFFECTS[1] and node.args[1] in ANEW
+        ours = node.target is OWN_EFFECTS[1] and node.args[1] in BAIL_OUT_MESSAGES
         if not ours and may_raise(node, at_once=True):
             return True
     return False
@@ -107,12 +102,12 @@ def check_that_restart_is_possible(t: Tracer, graph: CapturedGraph, ours: bool) 
     """Whether a call of the graph that fails can bail out: our own plan (`ours`) writes after everything that
     may fail, and restores the CPU's generator. If it cannot, but something relies on that, raises `Avoid`,
     and the capture breaks there."""
-    draws_again = may_draw_again(graph)
-    may = not t.session.per_code and draws_again and (ours or not graph.mutated)
+    rerunnable = is_rerunnable(graph)
+    may = not t.session.per_code and rerunnable and (ours or not graph.mutated)
     sites = [*t.rerun_sites, *t.fallible_sites]
     if sites and not may:
         raise Avoid(sites[0])
-    has_effects = graph.mutated or not draws_again or _has_own_effects(t)
+    has_effects = graph.mutated or not rerunnable or _has_own_effects(t)
     nodes: Iterable[torch.fx.Node] = graph.graph.nodes
     if may:  # a plan runs what may raise before its writes, except these
         nodes = (n for n in nodes if never_raises(n.target))
@@ -123,41 +118,8 @@ def check_that_restart_is_possible(t: Tracer, graph: CapturedGraph, ours: bool) 
         raise Avoid(refused.meta["site"])
     # Python may raise there, before all writes.
     if t.recorder.numbers.checked and not ours:
-        return not t.session.per_code and draws_again
+        return not t.session.per_code and rerunnable
     return may
-
-
-def may_draw_again(graph: CapturedGraph) -> bool:
-    """Whether everything that the graph does, besides computing and writing to inputs, can be undone."""
-    return all(map(_can_be_repeated, graph.graph.nodes))
-
-
-@functools.cache
-def _only_computes(target: Any) -> bool:
-    """Whether an op that draws no random numbers has no other effects. PyTorch's own ops that return nothing
-    and write nothing are checks; the effects of other such ops are unknown."""
-    schema = target._schema
-    changes = schema.is_mutable or not (schema.returns or target.namespace == "aten")
-    return target in OWN_EFFECTS or not (changes or is_collective(str(target)))
-
-
-@functools.cache
-def _can_always_be_repeated(target: Any) -> bool:
-    """Whether every call of the op can be repeated. Tested first, since it holds for most ops."""
-    if not isinstance(target, torch._ops.OpOverload):
-        return True
-    return _only_computes(target) and not may_draw(target)
-
-
-def _can_be_repeated(node: torch.fx.Node) -> bool:
-    if _can_always_be_repeated(node.target):
-        return True
-    if not draws(node):
-        return _only_computes(node.target)
-    results = node.meta["val"]
-    first = results[0] if isinstance(results, (list, tuple)) else results
-    given = (*node.args, *node.kwargs.values())
-    return first.device.type == "cpu" and not any(isinstance(a, torch.Generator) for a in given)
 
 
 def restarting(compiled: Callable[..., Any]) -> Callable[..., Any]:
@@ -245,7 +207,6 @@ __all__ = [
     "check_that_restart_is_possible",
     "hold",
     "is_asserted",
-    "may_draw_again",
     "may_fail",
     "note_fallible",
     "raises",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 import torch.fx
 
-from frameloom.capture.recording.constant_folding import ancestors, evaluated, is_fixed
 from frameloom.capture.speculation.assume import assume
+from frameloom.capture.tensors.constant_folding import ancestors, evaluated, is_fixed
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import current
 from frameloom.capture.tensors.schema import draws, taking_generator
@@ -28,7 +28,7 @@ MOST = 256  # numbers of one draw, at most
 LEAST = 0.75  # least probability that all predictions of a graph are right
 
 
-def likely_truth(t: Tracer, condition: TensorValue, otherwise: Break) -> bool:
+def predicted_truth(t: Tracer, condition: TensorValue, otherwise: Break) -> bool:
     """Returns the predicted truth of a condition; raises `otherwise` if no side is likely."""
     node = current(condition.fake, t.recorder)  # type: ignore[arg-type]
     taken = t.choices.get(node)
@@ -60,8 +60,8 @@ def _trials(t: Tracer, condition: TensorValue, node: torch.fx.Node) -> int | Non
     if order is None:
         return None
     generator = torch.Generator().manual_seed(0)  # other threads draw from the default one
-    found = [evaluated(node, order, {}, t.recorder, generator=generator) for _ in range(TRIALS)]
-    return None if any(f is None for f in found) else sum(map(bool, found))
+    outcomes = [evaluated(node, order, {}, t.recorder, generator=generator) for _ in range(TRIALS)]
+    return None if any(f is None for f in outcomes) else sum(map(bool, outcomes))
 
 
 def _is_free(node: torch.fx.Node) -> bool:

@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture import _capture
-from frameloom.capture.recording.constant_folding import (
+from frameloom.capture.speculation.assume import hold
+from frameloom.capture.speculation.hoisting import ArrayOrigin
+from frameloom.capture.tensors.constant_folding import (
     MAX_ELEMENTS,
     ancestors,
     evaluated,
     is_fixed,
 )
-from frameloom.capture.speculation.assume import hold
-from frameloom.capture.speculation.hoisting import ArrayOrigin
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import current
 from frameloom.config import config
 from frameloom.debug import log
-from frameloom.ir.program import FORESEEN
+from frameloom.ir.program import SPECULATED
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -51,7 +51,7 @@ def speculated_truth(t: Tracer, condition: TensorValue, taken_out: bool = False)
     """Returns the truth of a condition in the captured call; None if it is not assumed. `taken_out`: the
     condition is used as a number, which needs no break until its value is needed."""
     frame = t.frame
-    if frame is None or not t.foresees or condition.fake.numel() != 1:
+    if frame is None or not t.may_speculate or condition.fake.numel() != 1:
         return None
     site = (frame.code, frame.at.index)
     refused = t.session.is_certain if taken_out else t.session.is_avoided
@@ -61,7 +61,7 @@ def speculated_truth(t: Tracer, condition: TensorValue, taken_out: bool = False)
     expected = _expected(t, condition)
     if expected is None:
         return None
-    t.torch_call(partial(hold, expected=expected, message=FORESEEN), [condition], {})
+    t.torch_call(partial(hold, expected=expected, message=SPECULATED), [condition], {})
     t.rerun_sites.append(site)
     t.speculated.append((here, site))
     t.on_undo(t.speculated.pop)
@@ -114,12 +114,12 @@ def if_finite(node: torch.fx.Node, depth: int = 8) -> bool | None:
     is_bool = getattr(node.meta.get("val"), "dtype", None) is torch.bool
     if not is_bool or not depth or name not in (*SAME, *NOT, *AND, *OR):
         return None
-    told = [if_finite(a, depth - 1) for a in node.all_input_nodes]
-    if None in told:
+    truths = [if_finite(a, depth - 1) for a in node.all_input_nodes]
+    if None in truths:
         return None
     if name in NOT:
-        return not told[0]
-    return any(told) if name in OR else all(told)
+        return not truths[0]
+    return any(truths) if name in OR else all(truths)
 
 
 def forgetting(t: Tracer, compiled: Callable[..., Any]) -> Callable[..., Any]:
@@ -131,7 +131,7 @@ def forgetting(t: Tracer, compiled: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return compiled(*inputs)
         except _capture.RunPlainly as stop:
-            if stop.args and str(stop.args[0]) == FORESEEN:
+            if stop.args and str(stop.args[0]) == SPECULATED:
                 _forget(session, sites, jitted)
             raise
 

@@ -26,10 +26,10 @@ from frameloom.capture.guards.thread_warnings import warnings_here
 from frameloom.capture.interpreter import calls
 from frameloom.capture.recording.captured_graph import Layout
 from frameloom.capture.speculation.numpy_functions import chains_in
-from frameloom.capture.values.base import Avoid, NotConstant, Value
+from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.tensor import TensorValue
-from frameloom.errors import Break
+from frameloom.errors import Avoid, Break
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
@@ -127,15 +127,15 @@ def _stand_for_numpy(
     """Whether the names refer to NumPy and to builtins; adds guards for this."""
     table = function.globals(t)
     for name, *attributes in chains:
-        found = table.get(t, ConstValue(name))
+        value = table.get(t, ConstValue(name))
         if not attributes:
-            if found is not None:
+            if value is not None:
                 return False
             continue
-        if found is None or t.look(found).real is not numpy:
+        if value is None or t.look(value).real is not numpy:
             return False
         for attribute in attributes:
-            found = t.look(t.look(found).getattr(t, attribute))
+            value = t.look(t.look(value).getattr(t, attribute))
     return True
 
 

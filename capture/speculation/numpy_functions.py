@@ -39,13 +39,13 @@ def chains_in(code: CodeType) -> tuple[tuple[str, ...], ...] | None:
     draws; None for any other function."""
     if "random" not in names_in(code) or code.co_freevars:
         return None
-    found: dict[tuple[str, ...], None] = {}
-    if not _collect(code, found) or not any(len(chain) == 3 for chain in found):
+    chains: dict[tuple[str, ...], None] = {}
+    if not _collect(code, chains) or not any(len(chain) == 3 for chain in chains):
         return None
-    return tuple(found)
+    return tuple(chains)
 
 
-def _collect(code: CodeType, found: dict[tuple[str, ...], None]) -> bool:
+def _collect(code: CodeType, chains: dict[tuple[str, ...], None]) -> bool:
     """Adds the chains of `code` and of the functions it makes; returns False if the code does anything
     else."""
     instrs, is_generator = decode(code), bool(code.co_flags & 0x20)
@@ -69,8 +69,8 @@ def _collect(code: CodeType, found: dict[tuple[str, ...], None]) -> bool:
                     chain = (chain[0], names[0])
                 else:
                     return False
-            found[chain] = None
+            chains[chain] = None
         elif instr.op in ("LOAD_ATTR", "LOAD_METHOD") and str(instr.arg).startswith(OUTWARD):
             return False
     inner = [c for c in code.co_consts if isinstance(c, CodeType)]
-    return all(_collect(c, found) for c in inner)
+    return all(_collect(c, chains) for c in inner)

@@ -24,16 +24,16 @@ QUESTIONS = frozenset({
 })  # fmt: skip
 
 
-def taken_for(frame: Frame, jump: Instr, jumps_if: bool, likely: bool) -> bool | None:
-    """Returns the answer that may be assumed for the condition of `jump`, which is `likely` in the captured
-    call; None where it matters. The condition is already off the stack."""
+def assumable_answer(frame: Frame, jump: Instr, jumps_if: bool, predicted: bool) -> bool | None:
+    """Returns the answer that may be assumed for the condition of `jump`, which is `predicted` in the
+    captured call; None where it matters. The condition is already off the stack."""
     if frame.t.trying >= DEEPEST:
         raise Break(
             "too_large",
             "a size is asked for in a question that only decides whether another one matters",
         )
     sides = {jumps_if: jump.target, not jumps_if: jump.next}
-    for answer in (likely, not likely):
+    for answer in (predicted, not predicted):
         if _may_come_to(sides[not answer], sides[answer]) and _comes_to(
             frame, sides[not answer], sides[answer]
         ):
@@ -65,8 +65,8 @@ def _is_jump(at: Instr) -> bool:
 def _comes_to(frame: Frame, start: Instr | None, goal: Instr | None) -> bool:
     """Whether the frame, continued at `start`, reaches `goal` in its current state."""
     t = frame.t
-    mark, assumed, known = t.mark(), t.recorder.shape_env.mark(), len(t.settled_numbers)
-    kept = frame.at, frame.before, frame.mark, frame.kwnames
+    mark, assumed, known = t.mark(), t.recorder.shape_env.mark(), len(t.specialized_numbers)
+    saved = frame.at, frame.before, frame.mark, frame.kwnames
     stack = list(frame.stack)
     t.trying += 1
     at, arrives = start, False
@@ -80,11 +80,11 @@ def _comes_to(frame: Frame, start: Instr | None, goal: Instr | None) -> bool:
             frame.at = at
             at = at.run(frame, at) or at.next
     except Exception as error:
+        # The conditions cannot be evaluated, or they end the program.
         let_mistakes_through(error)
-        pass  # the conditions cannot be evaluated, or they end the program
     finally:
         t.trying -= 1
-        frame.at, frame.before, frame.mark, frame.kwnames = kept
+        frame.at, frame.before, frame.mark, frame.kwnames = saved
         frame.stack[:] = stack
         frame.call_base = None
     changed = t.mark() != mark
@@ -95,8 +95,8 @@ def _comes_to(frame: Frame, start: Instr | None, goal: Instr | None) -> bool:
 
 def _take_back(t: Tracer, mark: int, assumed: int, known: int) -> None:
     t.take_back(mark)
-    while len(t.settled_numbers) > known:
-        t.settled_numbers.pop().unsettle()
+    while len(t.specialized_numbers) > known:
+        t.specialized_numbers.pop().unspecialize()
     t.recorder.shape_env.take_back(assumed)
 
 

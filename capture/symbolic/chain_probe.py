@@ -36,7 +36,7 @@ FEW = 4  # up to this many sizes, all combinations are tried
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Called:
+class RecordedCall:
     """A recorded call; `not_1` and `not_0`: its assumptions about symbolic sizes."""
 
     fn: Callable[..., Any]
@@ -64,7 +64,7 @@ class Chain:
     def __init__(
         self,
         shape_env: ShapeEnv,
-        calls: Sequence[Called],
+        calls: Sequence[RecordedCall],
         outputs: Sequence[Fake],
         back: Backward | None,
     ) -> None:
@@ -72,7 +72,7 @@ class Chain:
         self.outputs = outputs
         self.back = back
         self.calls = calls
-        self._found: dict[tuple[int, ...], bool | None] = {}
+        self._verdicts: dict[tuple[int, ...], bool | None] = {}
         sizes = {s: shape_env.resolved(shape_env.make({(s,): 1})) for s in shape_env.symbols}
         self._sizes = sizes
         self._free = [s for s, n in sizes.items() if isinstance(n, Size) and [*atoms_of(n)] == [s]]
@@ -85,17 +85,19 @@ class Chain:
             _is_large(f, at) for call in self.calls for f in (*call.tensors, *call.results)
         ):
             return False  # a large call is not repeated, so no gradient would pass through it
-        return self._holds(usual) and self._is_alike(usual) is True
+        return self._holds(usual) and self._matches_recording(usual) is True
 
-    def is_alike(self, size: Size, number: int, alone: bool) -> bool | None:
+    def matches_recording(self, size: Size, number: int, alone: bool) -> bool | None:
         """Whether all visible tensors are as recorded where `size` is `number`, and, unless `alone`, where
         others are 1; None where that cannot be tried."""
         known = self.shape_env.resolved(size)
         if not isinstance(known, Size):
             return known != number
         possible = filter(self._holds, self._assignments(known, number, alone))
-        found = {self._is_alike(values) for values in itertools.islice(possible, TRIALS)}
-        return False if False in found else True if True in found else None
+        outcomes = {
+            self._matches_recording(values) for values in itertools.islice(possible, TRIALS)
+        }
+        return False if False in outcomes else True if True in outcomes else None
 
     # --- sizes
 
@@ -103,7 +105,7 @@ class Chain:
         values = {s: max(s.hint, 1) for s in self._free}
         for s in self._free:
             if s.unbacked:  # its hint is not a value of the captured call
-                values[s] = int(min(values[s], self.shape_env.most_of(s, self._at(values))))
+                values[s] = int(min(values[s], self.shape_env.upper_bound_of(s, self._at(values))))
         if self._holds(values):
             return values
         # The code may be for negative numbers, or for 0.
@@ -158,13 +160,13 @@ class Chain:
         """Returns the strides of fresh tensors with these sizes, for the symbolic strides; but not in
         dimensions of size 1, where strides do not matter."""
         at = self._at(values)
-        found = {}
+        strides = {}
         for s in filter(is_given_stride, self._free):
             source: Any = s.source
             shape = [evaluated(n, at) for n in source.pattern.placeholder.meta["val"].shape]
             if shape[source.dim] > 1:
-                found[s] = math.prod(max(n, 1) for n in shape[source.dim + 1 :])
-        return found
+                strides[s] = math.prod(max(n, 1) for n in shape[source.dim + 1 :])
+        return strides
 
     def _holds(self, values: Values) -> bool:
         """Whether a call with these sizes reaches the code."""
@@ -182,16 +184,16 @@ class Chain:
 
     # --- calls
 
-    def _is_alike(self, values: Values) -> bool | None:
+    def _matches_recording(self, values: Values) -> bool | None:
         """Returns None where PyTorch refuses such sizes."""
         key = tuple(values[s] for s in self._free)
-        if key not in self._found:
+        if key not in self._verdicts:
             try:
-                self._found[key] = _Run(self, self._at(values)).is_alike()
+                self._verdicts[key] = _Run(self, self._at(values)).matches_recording()
             except Exception as error:
                 let_mistakes_through(error)
-                self._found[key] = None
-        return self._found[key]
+                self._verdicts[key] = None
+        return self._verdicts[key]
 
 
 def _candidates(
@@ -217,18 +219,18 @@ class _Run:
         self.made: dict[int, torch.Tensor] = {}
         self.sources: list[Fake] = []
 
-    def is_alike(self) -> bool:
+    def matches_recording(self) -> bool:
         # Prevents that tensors are made or drawn on a default device set by the program.
         no_modes = torch._C.DisableTorchFunction()
         with no_modes, torch._C._DisableTorchDispatch(), warnings_here("ignore"):
-            if not all(map(self._made_again, self.chain.calls)):
+            if not all(map(self._replay, self.chain.calls)):
                 return False
             outputs = [self._tensor(f) for f in self.chain.outputs]
-            if not all(map(self._lies_alike, outputs, self.chain.outputs)):
+            if not all(map(self._has_recorded_layout, outputs, self.chain.outputs)):
                 return False
-            return self._shares_alike() and self._leads_back_alike()
+            return self._has_recorded_aliasing() and self._has_recorded_gradients()
 
-    def _made_again(self, call: Called) -> bool:
+    def _replay(self, call: RecordedCall) -> bool:
         """Repeats one call. Returns whether its results have the recorded dtypes and shapes, and written
         tensors share memory as recorded."""
         fakes = call.tensors
@@ -236,13 +238,13 @@ class _Run:
         if large:
             return True  # taken from the formulas
         if not can_be_tried(call.fn):
-            return all(self._lies_alike(self._tensor(f), f) for f in fakes)
+            return all(self._has_recorded_layout(self._tensor(f), f) for f in fakes)
         if any(f.device.type != "cpu" for f in fakes):
             if call.fn is ATTENTION:
                 return True  # each device has its own kernel
             if call.fn in DROPOUT and all(f.memory is not fakes[0].memory for f in call.results):
                 like = torch.empty_like(self._tensor(fakes[0]))  # the layout on a GPU
-                return all(self._lies_alike(like, f) for f in call.results)
+                return all(self._has_recorded_layout(like, f) for f in call.results)
         tensors = self._results(call)
         for t, f in zip(tensors, call.results, strict=True):
             if t.dtype is not f.dtype or tuple(t.shape) != self._numbers(f.shape):
@@ -259,7 +261,7 @@ class _Run:
                         return False
         return True
 
-    def _results(self, call: Called) -> list[torch.Tensor]:
+    def _results(self, call: RecordedCall) -> list[torch.Tensor]:
         args, kwargs = map(self._plain, call.given)
         shapes = [self._numbers(f.shape) for f in call.results]
         for numbers in (None, *(_data(shapes) if self.chain.shape_env.has_unbacked else ())):
@@ -267,8 +269,8 @@ class _Run:
                 t = self._tensor(f).data
                 t.copy_(numbers(t))
             with torch.set_grad_enabled(call.grad):
-                found = call.fn(*args, **kwargs)
-            tensors = [t for t in pytree.tree_leaves(found) if isinstance(t, torch.Tensor)]
+                result = call.fn(*args, **kwargs)
+            tensors = [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
             if not self.chain.shape_env.has_unbacked or [tuple(t.shape) for t in tensors] == shapes:
                 return tensors
         raise ValueError("other data decides")
@@ -298,13 +300,13 @@ class _Run:
         return number.hint if size is None else evaluated(size, self.at)  # type: ignore[union-attr]
 
     def _tensor(self, f: Fake) -> torch.Tensor:
-        found = self.made.get(id(f))
-        if found is None:
-            found = self.made[id(f)] = self._fresh(f)
+        tensor = self.made.get(id(f))
+        if tensor is None:
+            tensor = self.made[id(f)] = self._fresh(f)
             if f.requires_grad and not f.memory.version:
-                found.requires_grad_()  # some functions query it
+                tensor.requires_grad_()  # some functions query it
             self.sources.append(f)
-        return found
+        return tensor
 
     def _fresh(self, f: Fake) -> torch.Tensor:
         shape, strides = self._numbers(f.shape), self._numbers(f.stride())
@@ -315,10 +317,10 @@ class _Run:
 
     # --- what is seen
 
-    def _lies_alike(self, t: torch.Tensor, f: Fake) -> bool:
+    def _has_recorded_layout(self, t: torch.Tensor, f: Fake) -> bool:
         return tuple(t.shape) == self._numbers(f.shape) and t.stride() == self._numbers(f.stride())
 
-    def _shares_alike(self) -> bool:
+    def _has_recorded_aliasing(self) -> bool:
         memory: dict[int, Any] = {}
         places: dict[int, set[int]] = {}
         for f in self.sources:
@@ -334,7 +336,7 @@ class _Run:
                 return False
         return True
 
-    def _leads_back_alike(self) -> bool:
+    def _has_recorded_gradients(self) -> bool:
         back = self.chain.back
         if back is None:
             return True
@@ -345,15 +347,17 @@ class _Run:
             return False  # another op made it
         seeds = [*map(self._fresh, back.seeds)]
         with torch.autograd.set_multithreading_enabled(False):
-            found = torch.autograd.grad(roots, leaves, seeds, allow_unused=True)
-        for t, f in zip(found, back.gradients, strict=True):
-            if t is None or not self._lies_alike(t, f):
+            gradients = torch.autograd.grad(roots, leaves, seeds, allow_unused=True)
+        for t, f in zip(gradients, back.gradients, strict=True):
+            if t is None or not self._has_recorded_layout(t, f):
                 return False
-            if not self._is_handed_on_alike(t, f, seeds):
+            if not self._aliases_recorded_seeds(t, f, seeds):
                 return False
         return True
 
-    def _is_handed_on_alike(self, t: torch.Tensor, f: Fake, seeds: Sequence[torch.Tensor]) -> bool:
+    def _aliases_recorded_seeds(
+        self, t: torch.Tensor, f: Fake, seeds: Sequence[torch.Tensor]
+    ) -> bool:
         """Whether it is a view of the same seed as recorded: then it follows other layouts of that
         gradient."""
         assert self.chain.back is not None
@@ -361,7 +365,7 @@ class _Run:
         return wanted == [storage_of(t) == storage_of(seed) for seed in seeds]
 
 
-def _deciding(call: Called) -> list[Fake]:
+def _deciding(call: RecordedCall) -> list[Fake]:
     """Returns the arguments whose data decides the sizes: masks, if there are any."""
     masks = [f for f in call.tensors if f.dtype in (torch.bool, torch.uint8)]
     return masks or [*call.tensors]
@@ -408,12 +412,12 @@ def storage_of(t: torch.Tensor) -> int:
 
 
 def leading_to(
-    calls: Sequence[Called], ends: Iterable[Fake], is_fresh: Callable[[Fake], bool]
-) -> list[Called]:
+    calls: Sequence[RecordedCall], ends: Iterable[Fake], is_fresh: Callable[[Fake], bool]
+) -> list[RecordedCall]:
     """Returns the calls on whose result layouts or writes the ends depend. `is_fresh`: whether the layout of
     a result does not depend on its operands."""
     wanted = {id(f.memory) for f in ends}
-    found = []
+    relevant = []
     for call in reversed(calls):
         touched = [*call.results, *(f for f in call.tensors if f.memory.version)]
         if not any(id(f.memory) in wanted or f.memory.version for f in touched):
@@ -421,5 +425,5 @@ def leading_to(
         if touched and not any(f.memory.version for f in touched) and all(map(is_fresh, touched)):
             continue
         wanted.update(id(f.memory) for f in (*call.tensors, *call.results))
-        found.append(call)
-    return found[::-1]
+        relevant.append(call)
+    return relevant[::-1]

@@ -46,7 +46,7 @@ class Lengths:
         """Notes that a graph of `n_ops` operations was captured."""
         self.n_ops[code] = min(n_ops, self.n_ops.get(code, n_ops))
 
-    def is_one_thing(self, code: CodeType, origin: Origin) -> bool:
+    def is_opaque_list(self, code: CodeType, origin: Origin) -> bool:
         """Whether the list at `origin` is opaque."""
         return (code, *origin.links()) in self._growing
 

@@ -11,7 +11,7 @@ import torch
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.containers.container import SliceValue, TupleValue
 from frameloom.capture.values.numbers.number import NumberValue
-from frameloom.capture.values.numbers.symbolic import is_unsettled
+from frameloom.capture.values.numbers.symbolic import is_symbolic
 from frameloom.ir.symbolic.expr import Size
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def _has_ints(t: Tracer, key: Value) -> bool:
 
 
 def _varies(value: Value) -> bool:
-    return is_unsettled(value) or (isinstance(value, NumberValue) and value.cls is int)
+    return is_symbolic(value) or (isinstance(value, NumberValue) and value.cls is int)
 
 
 def by_views(x: torch.Tensor, key: Any) -> torch.Tensor:

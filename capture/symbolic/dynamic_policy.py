@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from frameloom.ir.symbolic.shape_env import ShapeEnv
 
 
-class Pretended(Exception):
+class ReplacedHint(Exception):
     """Sizes of 1 were replaced by other hints, and the code depends on that."""
 
 
@@ -57,7 +57,7 @@ class DynamicPolicy:
         self.small_apart = False  # whether sizes of 1 have entries of their own
         self.replaces_ones = False  # whether the current capture uses another hint for a size of 1
         self._seen: dict[Any, int | float] = {}
-        self._varying: set[Any] = set()
+        self._dynamic: set[Any] = set()
         self._shapes: dict[Any, tuple[tuple[int, ...], tuple[int, ...], set[int]]] = {}
         # Shapes of which the current capture takes some sizes as constants.
         self._constant: dict[Any, tuple[int, ...]] = {}
@@ -72,11 +72,11 @@ class DynamicPolicy:
     def relate(self, shape_env: ShapeEnv) -> bool:
         """Makes leading sizes dynamic that were taken as constants, but equal the value that a symbolic size
         had to have. Returns whether the capture has to be repeated."""
-        found = {c for n in shape_env.zero if (c := _constant_of(n)) is not None}
+        constants = {c for n in shape_env.zero if (c := _constant_of(n)) is not None}
         related = [
             place
             for place, shape in self._constant.items()
-            if shape and shape[0] in found and 0 not in self._shapes[place][2]
+            if shape and shape[0] in constants and 0 not in self._shapes[place][2]
         ]
         for place in related:
             self._shapes[place][2].add(0)
@@ -89,24 +89,24 @@ class DynamicPolicy:
         before = self._constant.get(place)
         if before is None or len(before) != len(shape) or not self.follows_sizes:
             return
-        varying = self._shapes[place][2]
-        new = {d for d, n in enumerate(before) if d not in varying and not same(n, shape[d])}
-        varying |= new
+        dynamic = self._shapes[place][2]
+        new = {d for d, n in enumerate(before) if d not in dynamic and not same(n, shape[d])}
+        dynamic |= new
         self._outgrown = self._outgrown or bool(new)
 
     def varies(self, code: CodeType, origin: Origin, number: int | float) -> bool:
         """Whether the number at `origin` becomes an input."""
         place = (code, type(number), *origin.links())
-        if place in self._varying:
+        if place in self._dynamic:
             return True
         before = self._seen.setdefault(place, number)
         if before == number or (before != before and number != number):
             return False
-        self._varying.add(place)
+        self._dynamic.add(place)
         log("recompiles", f"{origin.path()} became an input: it was {before!r} and is {number!r}")
         return True
 
-    def thought_of(self, code: CodeType, origin: Origin | None, number: int) -> int:
+    def size_hint(self, code: CodeType, origin: Origin | None, number: int) -> int:
         """Returns the hint of a dynamic int that is used as a size: not 0 or 1, which are special cases in
         much code."""
         if self.small_apart or number not in (0, 1):
@@ -133,33 +133,33 @@ class DynamicPolicy:
         place = (code, torch.Tensor, *links)
         shape, strides = tuple(tensor.shape), tensor.stride()
         marks = marks_of(tensor)
-        before, steps, varying = self._shapes.setdefault(place, (shape, strides, set()))
+        before, steps, dynamic = self._shapes.setdefault(place, (shape, strides, set()))
         if len(before) != len(shape):
             return None
         for d, (n, m) in enumerate(zip(shape, before, strict=True)):
-            if n != m and d not in varying:
-                varying.add(d)
-                varying.update(e for e in _likewise(tensor, d) if shape[e] > 1)
+            if n != m and d not in dynamic:
+                dynamic.add(d)
+                dynamic.update(e for e in _related_dimensions(tensor, d) if shape[e] > 1)
                 log("recompiles", f"{origin.path()}.shape[{d}] varies: it was {m} and is {n}")
         own = isinstance(tensor, torch.nn.Parameter) or any(
             key in ("_buffers", "_parameters") for _, key in links
         )
         if self.from_the_start and not own:
-            varying.update(d for d, n in enumerate(shape) if n > 1)
+            dynamic.update(d for d, n in enumerate(shape) if n > 1)
         if marks is not None:
-            varying.update(marks.dynamic)
-            varying -= marks.static
+            dynamic.update(marks.dynamic)
+            dynamic -= marks.static
         if not own and 0 not in shape and (marks is None or not marks.static):
             self._constant[place] = shape
-        if not varying or not self.follows_sizes:
+        if not dynamic or not self.follows_sizes:
             return None
         self._with_sizes = True
         if 0 in shape:
             return Pattern(
-                {d: shape[d] for d in varying if shape[d]}, None, {*range(len(shape))}, {}
+                {d: shape[d] for d in dynamic if shape[d]}, None, {*range(len(shape))}, {}
             )
         ranges = marks.dynamic if marks is not None else {}
-        hints = {d: _hint(ranges.get(d), shape[d], before[d]) for d in varying}
+        hints = {d: _hint(ranges.get(d), shape[d], before[d]) for d in dynamic}
         if self.small_apart:
             hints = {d: n for d, n in hints.items() if shape[d] > 1}
             if not hints:
@@ -272,7 +272,7 @@ def _constant_of(n: Size) -> int | None:
     return abs(constant)
 
 
-def _likewise(tensor: torch.Tensor, d: int) -> range:
+def _related_dimensions(tensor: torch.Tensor, d: int) -> range:
     """Returns the dimensions that are likely to be dynamic where `d` is: both sizes of a batch of sequences
     change sooner or later. The last dimension of floating point tensors mostly holds features; of images and
     attention heads, only the batch size is likely to change."""

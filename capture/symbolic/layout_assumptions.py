@@ -14,13 +14,12 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.autograd.partition import is_view
 from frameloom.capture.shapes.plain_layouts import FRESH, base_of, inputs_are_plain, is_surely_plain
-from frameloom.capture.symbolic.chain_probe import Backward, Called, Chain, leading_to
-from frameloom.capture.symbolic.layout_probe import can_be_tried, lies_alike
+from frameloom.capture.symbolic.chain_probe import Backward, Chain, RecordedCall, leading_to
+from frameloom.capture.symbolic.layout_probe import can_be_tried, has_recorded_layout
 from frameloom.capture.tensors.fake import Fake
-from frameloom.capture.tensors.schema import draws
-from frameloom.capture.tensors.sized import SizedFake, lies_plainly
+from frameloom.capture.tensors.schema import draws, is_view
+from frameloom.capture.tensors.sized import SizedFake, has_contiguous_strides
 from frameloom.capture.values.numbers.size import lone_symbol
 from frameloom.ir.symbolic.atoms import substitute, unbacked_in
 from frameloom.ir.symbolic.call_layouts import AssumedSizes
@@ -42,7 +41,7 @@ CONTRACTIONS = frozenset(
     {torch.einsum, torch.tensordot, torch.nn.functional.bilinear, torch.bilinear}
 )
 # The program sees their answers about layouts at once.
-TELL_LAYOUTS = frozenset({torch.Tensor.stride, torch.Tensor.is_contiguous})
+LAYOUT_QUERIES = frozenset({torch.Tensor.stride, torch.Tensor.is_contiguous})
 
 
 @dataclass(eq=False)
@@ -71,9 +70,9 @@ class Assumption:
         if shares and any(m.version for m in (*self.sources, *made)):
             self.sharing = True
             return True
-        shown = [f for f in self.results if any(_leads_to(o, f) for o in outputs)]
+        shown = [f for f in self.results if any(_is_view_of(o, f) for o in outputs)]
         if not shown:
-            return self.shapes(outputs)
+            return self.affects_layouts(outputs)
         if self.fn in ALIASING and any(m.input is not None or id(m) in seen for m in self.sources):
             self.sharing = True
             return True
@@ -95,7 +94,7 @@ class Assumption:
         if any(m.version for m in (*self.sources, *(f.memory for f in self.results))):
             return True
         seen = {id(f.memory) for f in outputs}
-        shown = any(_leads_to(o, f) for f in self.results for o in outputs)
+        shown = any(_is_view_of(o, f) for f in self.results for o in outputs)
         return (shown or any(f.memory in saved for f in self.results)) and any(
             m.input is not None or id(m) in seen for m in self.sources
         )
@@ -105,18 +104,18 @@ class Assumption:
         `for_all`."""
         for n in self.sizes:
             call = self.fn, *self.given
-            if for_all or not lies_alike(
+            if for_all or not has_recorded_layout(
                 n, self.sizes, *call, self.results, self.sharing, self.draws
             ):
                 n.shape_env.assume_not_0(n - 1)
         for n in self.apart:
             n.shape_env.assume_not_0(n)
 
-    def shapes(self, outputs: Sequence[Fake]) -> bool:
+    def affects_layouts(self, outputs: Sequence[Fake]) -> bool:
         """Whether the layout of an output may depend on that of a result."""
         if self.alone or self.fn in COPYING:
             return False
-        ends = {f.node for f in outputs if isinstance(f, SizedFake) and self._counts_in(f)}
+        ends = {f.node for f in outputs if isinstance(f, SizedFake) and self._depends_on_order(f)}
         open_ = (f for f in self.results if isinstance(f, SizedFake) and len(f.own_shape) > 1)
         stack = [f.node for f in open_ if base_of(f.node).target not in MOSTLY_FRESH]
         passed = set(stack)
@@ -130,17 +129,17 @@ class Assumption:
                     stack.append(user)
         return False
 
-    def _counts_in(self, fake: SizedFake) -> bool:
+    def _depends_on_order(self, fake: SizedFake) -> bool:
         """Whether the order of the dimensions matters where one of the sizes is 1. With one dimension left,
         PyTorch makes a fresh layout."""
         return (
             bool(self.apart)
             or not _is_plain(fake)
-            or any(_order_counts(fake.shape, n) for n in self.sizes)
+            or any(_order_is_visible(fake.shape, n) for n in self.sizes)
         )
 
 
-def _leads_to(output: Fake, fake: Fake) -> bool:
+def _is_view_of(output: Fake, fake: Fake) -> bool:
     """Whether a result of the program is that tensor, or a view of it; other views of its memory do not
     depend on that tensor's layout."""
     if output.memory is not fake.memory:
@@ -154,16 +153,16 @@ def _leads_to(output: Fake, fake: Fake) -> bool:
     return True
 
 
-def _lies_unsummed(gradient: Fake, n: Size) -> bool:
+def _sum_changes_layout(gradient: Fake, n: Size) -> bool:
     """Whether it is a sum only over dimensions of size n, whose operand has another layout; autograd leaves
     the sum out if n is 1."""
     node = base_of(gradient.node)
     if node.target is not aten.sum.dim_IntList or node.args[2:3] != (True,):
         return False
-    summed, found = node.args[0].meta["val"], node.meta["val"]
+    summed, result = node.args[0].meta["val"], node.meta["val"]
     if not all(same(summed.shape[d], n) for d in node.args[1]):
         return False
-    strides = [[_where_1(n, s) for s in fake.stride()] for fake in (summed, found)]
+    strides = [[_where_1(n, s) for s in fake.stride()] for fake in (summed, result)]
     return not all(map(same, *strides))
 
 
@@ -173,7 +172,7 @@ def _where_1(n: Size, size: Int) -> Int:
     return substitute(shape_env, size, lambda s: 1 if s is symbol else shape_env.make({(s,): 1}))
 
 
-def _order_counts(shape: Sequence[Int], n: Size) -> bool:
+def _order_is_visible(shape: Sequence[Int], n: Size) -> bool:
     """Whether a tensor has elements, and several dimensions of more than one, where n is 1."""
     left = [1 if same(m, n) else _where_1(n, m) for m in shape]
     return not any(same(m, 0) for m in left) and sum(map(may_exceed_1, left)) > 1
@@ -181,7 +180,7 @@ def _order_counts(shape: Sequence[Int], n: Size) -> bool:
 
 def _is_plain(fake: Fake) -> bool:
     """Whether it has the strides of a fresh tensor, as far as sizes are symbolic."""
-    return not isinstance(fake, SizedFake) or lies_plainly(fake)
+    return not isinstance(fake, SizedFake) or has_contiguous_strides(fake)
 
 
 def has_strides_if_empty(fake: Fake) -> bool:
@@ -201,7 +200,7 @@ def _is_fresh(result: Fake) -> bool:
     return has_strides_if_empty(result) and base_of(result.node).target in FRESH
 
 
-def _lies_surely(gradient: Fake) -> bool:
+def _has_certain_layout(gradient: Fake) -> bool:
     """Whether its layout does not depend on sizes of 1."""
     known = not any(isinstance(n, Size) for n in (*gradient.shape, *gradient.stride()))
     return known and (len(gradient.shape) < 2 or base_of(gradient.node).target in FRESH)
@@ -226,8 +225,8 @@ class LayoutAssumptions:
     def __init__(self, shape_env: ShapeEnv, graph: torch.fx.Graph) -> None:
         self._shape_env = shape_env
         self._graph = graph
-        self._found: list[Assumption] = []
-        self._calls: list[Called] = []
+        self._assumptions: list[Assumption] = []
+        self._calls: list[RecordedCall] = []
         self._compared: list[Fake] = []
 
     def begin(self) -> None:
@@ -235,13 +234,13 @@ class LayoutAssumptions:
 
     def mark(self) -> tuple[int, int]:
         """Returns a mark for `take_back`."""
-        return len(self._found), len(self._calls)
+        return len(self._assumptions), len(self._calls)
 
     def take_back(self, mark: tuple[int, int]) -> None:
         """Drops the calls that were recorded since the mark."""
-        found, calls = mark
-        del self._found[found:]
-        del self._calls[calls:]
+        n_assumptions, n_calls = mark
+        del self._assumptions[n_assumptions:]
+        del self._calls[n_calls:]
 
     def end(
         self,
@@ -265,13 +264,15 @@ class LayoutAssumptions:
         sources = tuple(f.memory for f in arguments)
         made, drawn = tuple(results), _draws_behind(last)
         if sizes or not_0:
-            self._found.append(Assumption(sizes, not_0, fn, given, sources, made, drawn))
+            self._assumptions.append(Assumption(sizes, not_0, fn, given, sources, made, drawn))
         nothing: frozenset[Any] = frozenset()
         if alone:
-            self._found.append(Assumption(alone, nothing, fn, given, sources, made, drawn, True))
+            self._assumptions.append(
+                Assumption(alone, nothing, fn, given, sources, made, drawn, True)
+            )
         if assumed_sizes.apart:
             apart = frozenset(assumed_sizes.apart)
-            self._found.append(
+            self._assumptions.append(
                 Assumption(nothing, nothing, fn, given, sources, made, drawn, apart=apart)
             )
 
@@ -279,9 +280,9 @@ class LayoutAssumptions:
         """Returns an answer of `fn` about layouts that decides how the capture continues; its assumptions
         become guards."""
         self.begin()
-        told = fn(*given)
+        result = fn(*given)
         self._shape_env.assume_sizes()
-        return told
+        return result
 
     def compared(self, *fakes: Fake) -> None:
         """Notes that the program has compared these tensors by identity."""
@@ -296,23 +297,25 @@ class LayoutAssumptions:
             frozenset(assumed_sizes.not_1 | assumed_sizes.alone),
             frozenset(assumed_sizes.not_0),
         )
-        self._calls.append(Called(fn, given, tuple(tensors), tuple(results), grad, not_1, not_0))
+        self._calls.append(
+            RecordedCall(fn, given, tuple(tensors), tuple(results), grad, not_1, not_0)
+        )
         if fn in ALIASING and not assumed_sizes:
             # PyTorch caches such properties of a tensor: the answer may rest on an assumption of an earlier
             # call.
             sources = tuple(f.memory for f in tensors)
-            before = (a for a in self._found if a.fn in ALIASING and a.sources == sources)
+            before = (a for a in self._assumptions if a.fn in ALIASING and a.sources == sources)
             if (known := next(before, None)) is not None:
-                self._found.append(replace(known, fn=fn, given=given, results=tuple(results)))
+                self._assumptions.append(replace(known, fn=fn, given=given, results=tuple(results)))
 
-    def settle(self, outputs: Sequence[Fake]) -> None:
+    def make_guards(self, outputs: Sequence[Fake]) -> None:
         """Makes guards of visible assumptions at the end of the recording."""
-        asked = (f for call in self._calls if call.fn in TELL_LAYOUTS for f in call.tensors)
+        asked = (f for call in self._calls if call.fn in LAYOUT_QUERIES for f in call.tensors)
         outputs = [*{id(f): f for f in (*outputs, *asked, *self._compared)}.values()]
-        for assumption in self._found:
+        for assumption in self._assumptions:
             if assumption.copies_visibly(outputs):
                 assumption.note(for_all=True)
-        for assumption in self._left(self._is_tried(outputs, None)):
+        for assumption in self._untried(self._guard_by_trials(outputs, None)):
             if (assumption.sizes or assumption.apart) and assumption.is_visible(outputs):
                 assumption.note()
             if assumption.not_0 and assumption.is_0_visible(outputs):
@@ -320,11 +323,11 @@ class LayoutAssumptions:
                     self._shape_env.assume_not_0(n)
 
     def release(self) -> None:
-        self._found.clear()
+        self._assumptions.clear()
         self._calls.clear()
         self._compared.clear()
 
-    def _is_tried(self, outputs: Sequence[Fake], back: Backward | None) -> bool:
+    def _guard_by_trials(self, outputs: Sequence[Fake], back: Backward | None) -> bool:
         """Whether trials of the calls that lead to these outputs could decide which sizes are visible; makes
         guards for those."""
         if back is None:
@@ -353,62 +356,62 @@ class LayoutAssumptions:
             cases.sort(key=repr)
             # Single sizes come first, so that the effect of one size is not attributed to another one that is
             # 1, too.
-            tried = [chain.is_alike(n, number, alone=True) for n, number in cases]
-            self._assume_not(c for c, alike in zip(cases, tried, strict=True) if alike is False)
-            for (n, number), alike in zip(cases, tried, strict=True):
-                if alike is not False:
-                    together = chain.is_alike(n, number, alone=False)
-                    if together is False or (alike is None and together is None):
+            tried = [chain.matches_recording(n, number, alone=True) for n, number in cases]
+            self._assume_not(c for c, matches in zip(cases, tried, strict=True) if matches is False)
+            for (n, number), matches in zip(cases, tried, strict=True):
+                if matches is not False:
+                    together = chain.matches_recording(n, number, alone=False)
+                    if together is False or (matches is None and together is None):
                         self._assume_not([(n, number)])
         finally:
             if state is not None:
                 torch.set_rng_state(state)
         return True
 
-    def _unbacked_sizes(self, calls: Sequence[Called], outputs: Sequence[Fake]) -> set[Size]:
+    def _unbacked_sizes(self, calls: Sequence[RecordedCall], outputs: Sequence[Fake]) -> set[Size]:
         """Returns the unbacked sizes for which layouts may depend on whether they are 0 or 1."""
         made = [*outputs, *(f for call in calls for f in (*call.tensors, *call.results))]
         shapes = [f.shape for f in made if f.dim() > 1]
         symbols = {s for shape in shapes for n in shape for s in unbacked_in(n)}
         return {self._shape_env.make({(s,): 1}) for s in symbols}
 
-    def _left(self, tried: bool) -> list[Assumption]:
+    def _untried(self, tried: bool) -> list[Assumption]:
         """Returns the assumptions that trials do not cover."""
-        return [a for a in self._found if a.apart or not tried]
+        return [a for a in self._assumptions if a.apart or not tried]
 
     def _assume_not(self, cases: Iterable[tuple[Size, int]]) -> None:
         for n, number in cases:
             self._shape_env.assume_not_0(n - number)
 
-    def settle_gradients(
+    def make_gradient_guards(
         self,
         roots: Sequence[Fake],
         seeds: Sequence[Fake],
         leaves: Sequence[Fake],
-        found: Sequence[Fake | None],
+        all_gradients: Sequence[Fake | None],
         saved: Collection[Any],
     ) -> None:
         """Makes guards where layouts of gradients depend on sizes. Gradients of inputs matter because
         autograd copies the gradients of leaves into a layout of its own. `saved`: the memories that autograd
         saves."""
-        for assumption in self._found:
+        for assumption in self._assumptions:
             if assumption.copies_visibly(roots, saved):
                 assumption.note(for_all=True)
         # assumptions of the derivatives themselves
         own = tuple(self._shape_env.assumed_sizes.not_1)
-        pairs = zip(leaves, found, strict=True)
-        doubted = [(x, g) for x, g in pairs if g is not None and not _lies_surely(g)]
+        pairs = zip(leaves, all_gradients, strict=True)
+        doubted = [(x, g) for x, g in pairs if g is not None and not _has_certain_layout(g)]
         takes_others = any(call.fn in CONTRACTIONS for call in self._calls)
         if doubted and not takes_others and inputs_are_plain(self._graph):
             proven: set[torch.fx.Node] = set()
             doubted = [(x, g) for x, g in doubted if not _is_proven_plain(g, proven)]
         if not doubted:
             return
-        tried = self._is_tried((), Backward(roots, seeds, *zip(*doubted, strict=True)))
-        gradients = [g for g in found if g is not None]
-        for assumption in self._left(tried):
-            if assumption.shapes(gradients):
+        tried = self._guard_by_trials((), Backward(roots, seeds, *zip(*doubted, strict=True)))
+        gradients = [g for g in all_gradients if g is not None]
+        for assumption in self._untried(tried):
+            if assumption.affects_layouts(gradients):
                 assumption.note()
         for n in () if tried else own:
-            if any(_lies_unsummed(gradient, n) for gradient in gradients):
+            if any(_sum_changes_layout(gradient, n) for gradient in gradients):
                 n.shape_env.assume_not_0(n - 1)

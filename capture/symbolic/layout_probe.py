@@ -3,7 +3,7 @@ small tensors.
 
 PyTorch's own kernels decide it (meta kernels differ where dimensions of size 1 have odd strides). Those of
 the CPU use the same layouts as a GPU's, except for attention and dropout. In: a call as it was recorded, with
-its result Fakes. Out: whether strides and shared memory are as the recorded formulas say wherever a size is
+its result Fakes. Out: whether strides and shared memory are as in the recorded formulas wherever a size is
 1. Layouts depend on which sizes are 1 and on which are larger than others, so a few values of each symbol are
 enough."""
 
@@ -43,7 +43,7 @@ def can_be_tried(fn: Callable[..., Any]) -> bool:
     return isinstance(fn, IN_C)
 
 
-def lies_alike(
+def has_recorded_layout(
     size: Size,
     others: Iterable[Size],
     fn: Callable[..., Any],
@@ -84,7 +84,7 @@ def lies_alike(
             if any(math.prod(_at(f.shape, at)) > SMALL for f in (*given, *results)):
                 continue
             try:
-                alike = _as_recorded(at, fn, args, kwargs, given, results, sharing)
+                matches = _as_recorded(at, fn, args, kwargs, given, results, sharing)
             # this case proves nothing, unless only `size` can be the reason
             except Exception as error:
                 let_mistakes_through(error)
@@ -92,7 +92,7 @@ def lies_alike(
                     continue
                 return False
             trials += 1
-            if trials > TRIALS or not alike:
+            if trials > TRIALS or not matches:
                 return False
     finally:
         if random_state is not None:
@@ -131,8 +131,8 @@ def _as_recorded(
 
     args, kwargs = pytree.tree_map(plain, (args, kwargs))
     with torch._C._DisableTorchDispatch(), torch.no_grad(), warnings_here("ignore"):
-        found = fn(*args, **kwargs)
-    tensors = [t for t in pytree.tree_leaves(found) if isinstance(t, torch.Tensor)]
+        result = fn(*args, **kwargs)
+    tensors = [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
     if len(tensors) != len(results):
         return False
     for t, f in zip(tensors, results, strict=True):

@@ -53,18 +53,18 @@ def mark_static(tensor: torch.Tensor, dim: int | Sequence[int] | None = None) ->
 
 
 def marks_of(tensor: torch.Tensor) -> Marks | None:
-    found: Marks | None = getattr(tensor, ATTRIBUTE, None)
-    return found
+    marks: Marks | None = getattr(tensor, ATTRIBUTE, None)
+    return marks
 
 
 def _marks(tensor: torch.Tensor) -> Marks:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"expected a tensor, not {type(tensor).__name__}")
-    found = marks_of(tensor)
-    if found is None:
-        found = Marks()
-        setattr(tensor, ATTRIBUTE, found)
-    return found
+    marks = marks_of(tensor)
+    if marks is None:
+        marks = Marks()
+        setattr(tensor, ATTRIBUTE, marks)
+    return marks
 
 
 def _dimensions(tensor: torch.Tensor, dim: int | Sequence[int]) -> list[int]:

@@ -15,10 +15,9 @@ import torch
 import torch.fx
 
 from frameloom.capture.shapes.registry import is_pointwise
-from frameloom.capture.values.base import Avoid
 from frameloom.capture.values.numbers.size import SymbolicSize, as_size, steps
 from frameloom.capture.values.numbers.symbolic import SYMBOLS, SymbolicNumber
-from frameloom.errors import Break
+from frameloom.errors import Avoid, Break
 from frameloom.ir.symbolic.atoms import lone_symbol, unbacked_in
 from frameloom.ir.symbolic.expr import Int, Size
 from frameloom.ir.symbolic.symint import Node, size_of
@@ -145,22 +144,22 @@ class NumberInputs:
             return self.size(number.size)
         if not isinstance(number, SymbolicNumber):
             return number.real
-        if number.settled:
+        if number.is_specialized:
             return number.hint
-        found = self._nodes.get(id(number))
-        if found is None:
+        entry = self._nodes.get(id(number))
+        if entry is None:
             made = self._made(number)
             made.meta.update(val=number.hint, stack="")
-            found = self._nodes[id(number)] = number, made
+            entry = self._nodes[id(number)] = number, made
             self._numbers[made] = number
-        return found[1]
+        return entry[1]
 
     def size(self, size: Int) -> Any:
         """Returns the node of a size, whose `meta["val"]` is the size."""
         if not isinstance(size, Size):
             return size
-        found = self._sizes.get(size)
-        if found is None or found._erased:
+        node = self._sizes.get(size)
+        if node is None or node._erased:
             symbol = lone_symbol(size)
             if symbol is None:
                 fn, operands = steps(size)
@@ -168,14 +167,14 @@ class NumberInputs:
             else:
                 fn, args = symbol.source.read()
             if unbacked_in(size):
-                found = self._graph.create_node("call_function", fn, name="size")
+                node = self._graph.create_node("call_function", fn, name="size")
             else:
                 with self._graph.inserting_before(self._first()):
-                    found = self._graph.create_node("call_function", fn, name="size")
-            found.args = args
-            found.meta.update(val=size, stack="")
-            self._sizes[size] = found
-        return found
+                    node = self._graph.create_node("call_function", fn, name="size")
+            node.args = args
+            node.meta.update(val=size, stack="")
+            self._sizes[size] = node
+        return node
 
     def _first(self) -> torch.fx.Node:
         """Returns the node before which sizes are inserted. The marker is erased together with the unread

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.recording.constant_folding import known_value
 from frameloom.capture.shapes.registry import is_pointwise, tiny
-from frameloom.capture.tensors.schema import facts_of, fakes_in
+from frameloom.capture.tensors.constant_folding import known_value
+from frameloom.capture.tensors.schema import fakes_in, properties_of
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.numbers.symbolic import SYMBOLS, SymbolicNumber, outcome
 from frameloom.errors import Break
@@ -44,7 +44,7 @@ FILLED = {
 
 def guard_ranges(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Guards that the dtype holds dynamic numbers, or specializes them."""
-    for position, name in facts_of(func).scalars:
+    for position, name in properties_of(func).scalars:
         number = args[position] if position < len(args) else kwargs.get(name)
         if not isinstance(number, SYMBOLS) or (func in MODULAR and position == 1):
             continue
@@ -56,7 +56,7 @@ def guard_ranges(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
             if dtype in WIDE or (dtype is torch.int64 and isinstance(number, torch.SymInt)):
                 continue
             if not _is_within(number, dtype):
-                int(number) if isinstance(number, Size) else number.node.number.settle()
+                int(number) if isinstance(number, Size) else number.node.number.specialize()
 
 
 def _is_within(number: Any, dtype: torch.dtype) -> bool:
@@ -72,7 +72,7 @@ def _is_within(number: Any, dtype: torch.dtype) -> bool:
 
 def check_numbers(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
     """Breaks where PyTorch itself has to decide how it treats an argument that its dtype does not hold."""
-    for position, name in facts_of(func).scalars:
+    for position, name in properties_of(func).scalars:
         number = _known(args[position] if position < len(args) else kwargs.get(name))
         if type(number) not in (int, float) or 0 <= number < SMALL:
             continue
@@ -112,8 +112,8 @@ def _known(number: Any) -> Any:
         return number.shape_env.resolved(number)
     if not isinstance(number, SYMBOLS):
         return number
-    found = number.node.number
-    return found.hint if found.settled else number
+    symbolic_number = number.node.number
+    return symbolic_number.hint if symbolic_number.is_specialized else number
 
 
 def _computed_in(

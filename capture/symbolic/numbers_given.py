@@ -73,7 +73,7 @@ def with_number(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value])
     if fn in SUMS and not named:
         return t.torch_call(SUMS[fn], [_tensor(t, v, given) for v in given], {})
     tensors = [v for v in given if isinstance(v, TensorValue)]
-    if fn in SUMS and list(named) == ["alpha"] and len(tensors) == 2 and _alike(tensors):
+    if fn in SUMS and list(named) == ["alpha"] and len(tensors) == 2 and _have_same_dtype(tensors):
         scaled = t.torch_call(torch.mul, [right, _tensor(t, named["alpha"], tensors)], {})
         return t.torch_call(SUMS[fn], [left, scaled], {})
     numbers[0].needed()
@@ -102,7 +102,7 @@ def _needed(t: Tracer, values: Iterable[Value]) -> Any:
     raise AssertionError("no number is given")
 
 
-def _alike(tensors: list[TensorValue]) -> bool:
+def _have_same_dtype(tensors: list[TensorValue]) -> bool:
     return len({(v.fake.dtype, v.fake.device) for v in tensors}) == 1
 
 

@@ -14,9 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from frameloom.capture.autograd.history import without_autocast
-from frameloom.capture.graph_passes.cast_cache import DEVICES, Casts
 from frameloom.capture.shapes.registry import broadcast
+from frameloom.capture.tensors.cast_cache import DEVICES, Casts, without_autocast
 from frameloom.capture.tensors.sized import SizedFake
 from frameloom.ir.symbolic.compare import same
 from frameloom.ir.symbolic.shape_env import ShapeEnv
@@ -27,10 +26,10 @@ ASKS_FOR_SIZES = torch.torch_version.TorchVersion(torch.__version__) < (2, 13)  
 def products_over(shape_env: ShapeEnv, casts: Casts) -> AbstractContextManager[Any]:
     """Returns a context in which products are decomposed, also those in PyTorch's functions that are written
     in Python."""
-    return _SaidAgain(casts) if ASKS_FOR_SIZES and shape_env.symbols else nullcontext()
+    return _DecomposedProducts(casts) if ASKS_FOR_SIZES and shape_env.symbols else nullcontext()
 
 
-class _SaidAgain(TorchFunctionMode):
+class _DecomposedProducts(TorchFunctionMode):
     def __init__(self, casts: Casts) -> None:
         super().__init__()
         self._casts = casts
@@ -39,20 +38,20 @@ class _SaidAgain(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is F.multi_head_attention_forward:  # this mode is off inside
             return func(*_without_gaps(args[:3]), *args[3:], **kwargs)
-        again = _AGAIN.get(func)
-        if again is not None and not kwargs and any(isinstance(a, SizedFake) for a in args):
-            found = self._outside_of_autocast(again, args)
-            if found is not NotImplemented:
-                return found
+        decomposition = _DECOMPOSITIONS.get(func)
+        if decomposition is not None and not kwargs and any(isinstance(a, SizedFake) for a in args):
+            result = self._outside_of_autocast(decomposition, args)
+            if result is not NotImplemented:
+                return result
         return func(*args, **kwargs)
 
-    def _outside_of_autocast(self, again: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    def _outside_of_autocast(self, decomposition: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """Casts the operands as autocast does for the product, and runs the steps without autocast, which may
         treat them differently."""
         if any(torch.is_autocast_enabled(kind) for kind in DEVICES):
             args = tuple(self._casts.of_operand(a) for a in args)
         with without_autocast():
-            return again(*args)
+            return decomposition(*args)
 
 
 def _without_gaps(tensors: tuple[Any, ...]) -> list[Any]:
@@ -133,7 +132,7 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     return result if bias is None or result is NotImplemented else result + bias
 
 
-_AGAIN: dict[Any, Callable[..., Any]] = {
+_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__), matmul),
     F.linear: linear,
 }

@@ -2,7 +2,7 @@
 
 The tensors of a backward pass do not show every size that it needs, and which tensors it gets differs. So
 each symbol on which the graph depends is an input of it. The forward pass reads the symbols from its own
-inputs, or returns the unbacked ones (`Carried`). Nodes of the graph compute other sizes from them
+inputs, or returns the unbacked ones (`SavedSize`). Nodes of the graph compute other sizes from them
 (`SizeNodes`)."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Node = torch.fx.Node
 
 
 @dataclass(frozen=True, eq=False)
-class Carried:
+class SavedSize:
     """A symbol's value in the forward pass: the size ("dim") or stride of a dimension of an input of the
     forward graph, or that input itself ("int"); or a result of the forward graph ("unbacked")."""
 
@@ -38,8 +38,8 @@ class Carried:
         tensor = inputs[self.input]
         if self.kind == "int":
             return tensor  # type: ignore[no-any-return]
-        found: int = tensor.size(self.dim) if self.kind == "dim" else tensor.stride(self.dim)
-        return found
+        value: int = tensor.size(self.dim) if self.kind == "dim" else tensor.stride(self.dim)
+        return value
 
 
 def symbols_in(value: Any) -> Iterator[Symbol]:
@@ -104,14 +104,12 @@ class SizeNodes:
             return size
         if (symbol := lone_symbol(size)) is not None:
             return self._symbols[symbol]
-        found = self._made.get(size)
-        if found is None:
+        node = self._made.get(size)
+        if node is None:
             fn, operands = steps(size)
-            found = self._made[size] = self._graph.call_function(
-                fn, tuple(map(self.node, operands))
-            )
-            found.meta.update(val=size, stack="")
-        return found
+            node = self._made[size] = self._graph.call_function(fn, tuple(map(self.node, operands)))
+            node.meta.update(val=size, stack="")
+        return node
 
 
 def given_sizes(graph: torch.fx.Graph) -> SizeNodes:

@@ -50,10 +50,10 @@ def decided_later(frame: Frame, asked: Instr | None) -> bool | Instr | None:
         truth = jump.decided(stack.pop())
         if keeps and truth is None:  # it may be the result
             return None
-        goes_to = None if truth is None else jump.target if truth is jump.when else jump.next
-        if goes_to is target:
+        successor = None if truth is None else jump.target if truth is jump.when else jump.next
+        if successor is target:
             return answer
-        if goes_to is not jump.next and (truth is not None or jump.target is not target):
+        if successor is not jump.next and (truth is not None or jump.target is not target):
             return None
         at = jump.next
     return None
@@ -103,10 +103,10 @@ def _step(frame: Frame, at: Instr, stack: list[Value]) -> bool:
         stack.append(boolean(all(others) is not bool(at.arg)))
     elif at.op == "COMPARE_OP" and len(stack) > 1:
         right, left = stack.pop(), stack.pop()
-        found = compared_sizes(frame.t, COMPARE_OPS[compare_index(at.arg)], [left, right])
-        if found is None:
+        comparison = compared_sizes(frame.t, COMPARE_OPS[compare_index(at.arg)], [left, right])
+        if comparison is None:
             return False
-        stack.append(found)
+        stack.append(comparison)
     elif at.op == "UNARY_NOT" and stack:
         truth = _truth(stack.pop())
         if truth is None:

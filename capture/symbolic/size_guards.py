@@ -9,7 +9,7 @@ from frameloom.capture.guards.source import Origin
 from frameloom.capture.values.numbers.size import postfix
 from frameloom.errors import Skip
 from frameloom.ir.symbolic.atoms import atoms_of, unbacked_in
-from frameloom.ir.symbolic.equalities import LARGEST
+from frameloom.ir.symbolic.equalities import MAX_INT64
 from frameloom.ir.symbolic.expr import Apply, Int, Size, Symbol
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def guard_sizes(t: Tracer) -> None:
                 continue
             origins: list[Origin] = []
             program = [*_program(size, origins), (op, 0, 0)]
-            if any(step == CONST and abs(value) > LARGEST for step, value, _ in program):
+            if any(step == CONST and abs(value) > MAX_INT64 for step, value, _ in program):
                 _guard_computed(t, size, sign)
                 continue
             t.guards.sizes(origins[0], condition(size, sign), tuple(program))

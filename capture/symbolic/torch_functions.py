@@ -62,8 +62,8 @@ class _Moment(torch.autograd.Function):
     def backward(context: Any, grad: Any) -> Any:
         dims, keepdim, freedom = context.given
         x, *root = context.saved_tensors
-        for found in root:
-            grad = torch.where(found == 0, 0, grad / (found * 2))
+        for std in root:
+            grad = torch.where(std == 0, 0, grad / (std * 2))
         for d in sorted(d % x.dim() for d in dims) if not keepdim and x.dim() > 1 else ():
             grad = grad.unsqueeze(d)
         return grad * 2 / freedom * (x - x.mean(dims, keepdim=True)), *[None] * 5
@@ -89,11 +89,11 @@ def _moment(root: bool, x: Any, *args: Any, **kwargs: Any) -> Any:
     freedom = count - correction
     wide = x.double() if x.device.type == "cpu" else x  # as eager's kernel computes it
     deviation = wide - wide.mean(dims, keepdim=True)
-    found = (deviation * deviation).sum(dims, keepdim=keepdim) / freedom
+    moment = (deviation * deviation).sum(dims, keepdim=keepdim) / freedom
     if root:  # eager gives no gradient where it is 0
-        positive = torch.where(found == 0, 1.0, found)
-        found = torch.where(found == 0, found.detach(), positive.sqrt())
-    return _Moment.apply(x, (found.to(x.dtype),), dims, keepdim, freedom, root)  # type: ignore[no-untyped-call]
+        positive = torch.where(moment == 0, 1.0, moment)
+        moment = torch.where(moment == 0, moment.detach(), positive.sqrt())
+    return _Moment.apply(x, (moment.to(x.dtype),), dims, keepdim, freedom, root)  # type: ignore[no-untyped-call]
 
 
 _var, _std = partial(_moment, False), partial(_moment, True)
@@ -102,19 +102,19 @@ _var, _std = partial(_moment, False), partial(_moment, True)
 # --- for the recorder
 
 
-def _over_sizes(function: Any, said_again: Callable[..., Any]) -> Callable[..., Any]:
+def _over_sizes(function: Any, decomposition: Callable[..., Any]) -> Callable[..., Any]:
     def record(recorder: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-        found = NotImplemented
+        result = NotImplemented
         if isinstance(x, SizedFake) and not torch.is_autocast_enabled(x.device.type):
-            found = recorder.run(said_again, (x, *args), kwargs)
-        return recorder.run(function, (x, *args), kwargs) if found is NotImplemented else found
+            result = recorder.run(decomposition, (x, *args), kwargs)
+        return recorder.run(function, (x, *args), kwargs) if result is NotImplemented else result
 
     return record
 
 
 WHOLE_OVER_SIZES = {
-    function: _over_sizes(function, said_again)
-    for function, said_again in (
+    function: _over_sizes(function, decomposition)
+    for function, decomposition in (
         (torch.lstm_cell, _lstm_cell), (torch.gru_cell, _gru_cell), (torch.var, _var), (torch.Tensor.var, _var),
         (torch.std, _std), (torch.Tensor.std, _std),
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.recording.constant_folding import known_value
+from frameloom.capture.tensors.constant_folding import known_value
 from frameloom.capture.tensors.functionalize import current
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
@@ -103,8 +103,8 @@ def sizes_in(t: Tracer, tensor: TensorValue, site: tuple[CodeType, int]) -> list
 def positions(t: Tracer, key: Value) -> Value:
     """Replaces tensors of one int in an index by sizes."""
     if isinstance(key, TupleValue) and key.type() is tuple:
-        found = [positions(t, t.look(item)) for item in key.items]
-        return TupleValue(found) if any(map(operator.is_not, found, key.items)) else key
+        items = [positions(t, t.look(item)) for item in key.items]
+        return TupleValue(items) if any(map(operator.is_not, items, key.items)) else key
     fake = getattr(key, "fake", None)
     if fake is None or t.frame is None or fake.dim() or fake.dtype is torch.uint8:
         return key

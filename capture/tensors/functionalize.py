@@ -15,11 +15,10 @@ from typing import Any, Protocol
 
 import torch
 
-from frameloom.capture.recording.mutable_custom_ops import form_on_copies
 from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.mutable_custom_ops import form_on_copies
 from frameloom.capture.tensors.schema import same_layout
-from frameloom.capture.values.base import Avoid
-from frameloom.errors import Break
+from frameloom.errors import Avoid, Break
 from frameloom.ir.strides import overlaps
 from frameloom.ir.symbolic.compare import same
 from frameloom.ir.symbolic.expr import Int
@@ -66,7 +65,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Piece:
+class SplitView:
     """One of the views that `func(parent, *args)` returns; `call` is the same object for all of these."""
 
     func: Any
@@ -85,8 +84,8 @@ class ViewOf:
     kwargs: dict[str, Any]
     depth: int  # number of views between it and the memory's root
     grad: bool = True  # whether it was made with gradient mode on
-    piece: Piece | None = None
-    told: bool = False  # whether autograd certainly treats it as a view
+    split_view: SplitView | None = None
+    is_known_view: bool = False  # whether autograd certainly treats it as a view
     counts: bool = True  # whether writes to it count as writes to the parent: false for `.data`
     inference: bool = False  # whether it was made in inference mode
     version: int = 0  # that the memory had when it was made
@@ -136,10 +135,10 @@ def counts(fake: Fake) -> bool:
 def is_inference(fake: Fake) -> bool:
     """Whether autograd treats it as a tensor made in inference mode: if its memory was made so, or if a
     `view(dtype)` was made in the other mode."""
-    return bool(fake.memory.inference) != (bits_made_apart(fake) is not None)
+    return bool(fake.memory.inference) != (mixed_mode_view(fake) is not None)
 
 
-def bits_made_apart(fake: Fake) -> Fake | None:
+def mixed_mode_view(fake: Fake) -> Fake | None:
     """Returns the `view(dtype)` that was made in inference mode while its memory was not, or the reverse;
     else None. Every other view has the mode of its parent."""
     while (view := fake.view_of) is not None:
@@ -165,7 +164,7 @@ def write(fake: Fake, value: Any, tape: Tape, counted: bool = True) -> None:
     fake.node, fake.version = value, memory.version
 
 
-def lie_as(node: Any, fake: Fake) -> None:
+def adopt_offset(node: Any, fake: Fake) -> None:
     """Gives a node's fresh result, which has `fake`'s shape and strides, the storage offset of `fake`, too.
     Views of a written view are derived from the node, and must have their true place in the storage."""
     if node.target is not operator.getitem:
@@ -177,7 +176,7 @@ def lie_as(node: Any, fake: Fake) -> None:
     several.meta["val"] = tuple(values)
 
 
-def lie_alike(value: Fake, target: Fake) -> bool:
+def has_same_strides(value: Fake, target: Fake) -> bool:
     """Whether both have the same strides, also in dimensions of size 0 or 1: a library call gives its result
     its own strides, and the program sees those of the target."""
     numbers = zip(value.shape, value.stride(), target.stride(), strict=True)
@@ -219,8 +218,8 @@ def _put_back(child: Fake, parent: Fake, node: Any, tape: Tape) -> Any:
                 aten.clone.default, (node,), {"memory_format": torch.contiguous_format}
             )
         node = tape.emit(aten.view.default, (node, list(parent.shape)), {})
-        if lie_alike(node.meta["val"], parent):
-            lie_as(node, parent)
+        if has_same_strides(node.meta["val"], parent):
+            adopt_offset(node, parent)
             return node
         return tape.emit(aten.copy.default, (parent, node), {}, like=parent)
     if view.func is aten.expand.default and child.shape == parent.shape:
@@ -232,7 +231,7 @@ def _put_back(child: Fake, parent: Fake, node: Any, tape: Tape) -> Any:
         if overlaps(size, stride) or not whole or parent.dtype.is_complex:
             raise Break("mutated_view", f"in-place write through {view.func}")
         same = child.shape == parent.shape and child.storage_offset() == parent.storage_offset()
-        if same and lie_alike(child, parent):
+        if same and has_same_strides(child, parent):
             return node
         current(parent, tape)
         given = (parent, node, size, stride, *offset)
@@ -250,7 +249,7 @@ def reaches_beyond(fake: Fake, size: Any, stride: Any, offset: int | None = None
     return wanted > 0 and (start + wanted) * fake.element_size() > known
 
 
-def lies_within(fake: Fake, size: Any, stride: Any, offset: Int) -> bool:
+def is_within_extent(fake: Fake, size: Any, stride: Any, offset: Int) -> bool:
     """Whether all elements of such a view are between the first and the last of the tensor itself."""
     first = fake.storage_offset()
     wanted = _extent(size, stride)
@@ -272,9 +271,9 @@ def functional_form_of_view(func: Any) -> Any:
     packet = getattr(aten, schema.name.partition("::")[2].removesuffix("_"), None)
     wanted = [(a.name, str(a.type)) for a in schema.arguments]
     for overload in packet.overloads() if packet is not None else ():
-        found = getattr(packet, overload)
-        if [(a.name, str(a.type)) for a in found._schema.arguments] == wanted:
-            return found
+        candidate = getattr(packet, overload)
+        if [(a.name, str(a.type)) for a in candidate._schema.arguments] == wanted:
+            return candidate
     return None
 
 

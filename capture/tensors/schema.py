@@ -14,7 +14,6 @@ from typing import Any
 import torch
 import torch.fx
 
-from frameloom.capture.shapes.registry import infer
 from frameloom.capture.tensors.fake import Fake
 from frameloom.errors import Break
 from frameloom.ir import fallible
@@ -33,8 +32,8 @@ def same_layout(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class OpFacts:
-    """What the schema and tags of an op say."""
+class OpProperties:
+    """The properties of an op, by its schema and tags."""
 
     behaviour: str  # "write" (in place or out=), "view" or "pure"
     data_dependent: bool  # Python reads the value or size of its result
@@ -51,26 +50,26 @@ class OpFacts:
 KEYS = torch._C.DispatchKey
 COMPOSITE = KEYS.CompositeImplicitAutograd
 DERIVATIVES = (KEYS.Autograd, KEYS.AutogradCPU, KEYS.AutogradCUDA)
-_FACTS: dict[Any, OpFacts] = {}
+_PROPERTIES: dict[Any, OpProperties] = {}
 SCALARS = ("number", "Optional[number]", "Tensor", "Optional[Tensor]")
 MASKED = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default)
 
 
-def facts_of(func: Any) -> OpFacts:
-    found = _FACTS.get(func)
-    if found is None:
-        found = _FACTS[func] = _read_facts(func)
-    return found
+def properties_of(func: Any) -> OpProperties:
+    properties = _PROPERTIES.get(func)
+    if properties is None:
+        properties = _PROPERTIES[func] = _read_properties(func)
+    return properties
 
 
-def _read_facts(func: Any) -> OpFacts:
+def _read_properties(func: Any) -> OpProperties:
     schema, tags = func._schema, func.tags
     infos = [a.alias_info for a in schema.arguments if a.alias_info is not None]
     behaviour = "view" if infos or func is aten._unsafe_view.default else "pure"
     if any(i.is_write for i in infos):
         behaviour = "write"
     dynamic = torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
-    return OpFacts(
+    return OpProperties(
         behaviour=behaviour,
         data_dependent=dynamic and func not in MASKED,
         resizes=torch.Tag.inplace_view in tags,
@@ -106,12 +105,19 @@ def _has_derivative(func: Any) -> bool:
 
 def check_derivative(func: Any, given: Any, made: Any) -> None:
     """Raises if autograd would follow the ops that the kernel calls, because these are not recorded."""
-    if facts_of(func).behaviour == "pure":
+    if properties_of(func).behaviour == "pure":
         made = [f for f in fakes_in((made,)) if f.is_floating_point() or f.is_complex()]
         if not made:
             return
     if any(f.requires_grad for f in fakes_in(given)):
         raise Break("unsupported_op", f"{func}, which has no derivative of its own, with gradients")
+
+
+def is_view(node: torch.fx.Node) -> bool:
+    """Whether the node is a view; views are made again from their base."""
+    target: Any = node.target
+    overload = node.op == "call_function" and isinstance(target, torch._ops.OpOverload)
+    return overload and properties_of(target).behaviour == "view"
 
 
 def may_raise(node: torch.fx.Node, at_once: bool = False) -> bool:
@@ -210,16 +216,16 @@ def fakes_in(arguments: Any) -> Iterator[Fake]:
 
 
 def tensors_of(func: Any, args: Any, kwargs: Any) -> list[Fake]:
-    found: list[Fake] = []
+    tensors: list[Fake] = []
     for a in (*args, *kwargs.values()):
         for t in a if isinstance(a, list | tuple) else (a,):
             if isinstance(t, Fake):
                 if t.memory is None:
                     raise Break("unsupported_call", f"{func} on a tensor of another recording")
-                found.append(t)
+                tensors.append(t)
             elif isinstance(t, torch.Tensor):
                 raise Break("unsupported_call", f"{func} on a tensor that was not traced")
-    return found
+    return tensors
 
 
 def plain_arguments(schema: Any, named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -256,26 +262,6 @@ def one_needs_another(args: Any, kwargs: Any) -> bool:
     return False
 
 
-def infer_node(func: Any, args: Any, kwargs: Any) -> Any:
-    """Returns meta tensors like the results of an op on the arguments' nodes."""
-
-    def meta(a: Any) -> Any:
-        if not isinstance(a, torch.fx.Node):
-            return a
-        val = a.meta["val"]
-        return val.meta if isinstance(val, Fake) else val  # a number
-
-    meta_args = torch.fx.node.map_aggregate(args, meta)
-    meta_kwargs = dict(torch.fx.node.map_aggregate(kwargs, meta)) if kwargs else {}
-    if facts_of(func).takes_device:
-        meta_kwargs["device"] = META
-        meta_kwargs.pop("pin_memory", None)
-    try:
-        return infer(func, meta_args, meta_kwargs)
-    except NotImplementedError as error:
-        raise Break("unsupported_op", f"{func}: sizes of its result are not known") from error
-
-
 def device_of(func: Any, args: Any, kwargs: Any) -> torch.device:
     """Returns the device of the results: the requested one, else that of the first tensor that is not on the
     CPU. Besides a tensor on another device, only numbers may be on the CPU."""
@@ -298,13 +284,13 @@ def names_no_index(device: Any) -> bool:
 
 
 def _split_sizes(x: Fake, sizes: Sequence[int], dim: int = 0) -> list[tuple[Any, tuple[Any, ...]]]:
-    pieces, start = [], 0
+    parts, start = [], 0
     if not all(fits(0, n) for n in sizes) or not equal(sum(sizes), x.shape[dim]):
         raise Break("op_error", "the sizes of the parts of a split do not fit")
     for n in sizes:
-        pieces.append((aten.slice.Tensor, (dim, start, start + n)))
+        parts.append((aten.slice.Tensor, (dim, start, start + n)))
         start += n
-    return pieces
+    return parts
 
 
 def _split(x: Fake, size: int, dim: int = 0) -> list[tuple[Any, tuple[Any, ...]]]:
@@ -312,7 +298,7 @@ def _split(x: Fake, size: int, dim: int = 0) -> list[tuple[Any, tuple[Any, ...]]
     if is_size(size) or is_size(length):
         return _split_sized(length, size, dim)
     if size < 0 or (size == 0 and length):
-        raise Break("op_error", f"split(...) into pieces of {size}")
+        raise Break("op_error", f"split(...) into parts of {size}")
     if size == 0:
         return [(aten.slice.Tensor, (dim, 0, length))]
     return [
@@ -321,10 +307,10 @@ def _split(x: Fake, size: int, dim: int = 0) -> list[tuple[Any, tuple[Any, ...]]
 
 
 def _split_sized(length: Int, size: Int, dim: int) -> list[tuple[Any, tuple[Any, ...]]]:
-    """Adds a guard for the number of pieces."""
+    """Adds a guard for the number of parts."""
     count = -(-hint_of(length) // hint_of(size)) if hint_of(size) else 0
     if count < 1 or not ((count - 1) * size < length and length <= count * size):
-        raise Break("op_error", "split(...) into pieces without elements")
+        raise Break("op_error", "split(...) into parts without elements")
     starts = [k * size for k in range(count)]
     return [(aten.slice.Tensor, (dim, s, e)) for s, e in zip(starts, [*starts[1:], length], strict=True)]  # fmt: skip
 

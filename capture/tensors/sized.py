@@ -17,7 +17,7 @@ from frameloom.capture.tensors.fake import Fake
 from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.compare import fits, same
 from frameloom.ir.symbolic.expr import Int, Size, hint_of, is_size, largest, linear
-from frameloom.ir.symbolic.symint import follows, steps_down
+from frameloom.ir.symbolic.symint import follows, has_ascending_strides
 
 
 class Sized:
@@ -27,7 +27,7 @@ class Sized:
     own_strides: tuple[Int, ...]
     own_offset: Int
 
-    def lie_as(self, other: torch.Tensor) -> None:
+    def copy_layout(self, other: torch.Tensor) -> None:
         """Takes the layout of another tensor."""
         self.own_shape, self.own_strides = tuple(other.shape), tuple(other.stride())
         self.own_offset = other.storage_offset()
@@ -113,7 +113,7 @@ class SizedFake(Sized, Fake):
 
     @classmethod
     def make(cls, meta: SizedMeta, device: torch.device, requires_grad: bool) -> Fake:
-        plain = settled_if_known(meta)
+        plain = plain_if_static(meta)
         if not isinstance(plain, SizedMeta):
             return Fake(plain, device, requires_grad)
         shape, strides, offset = meta.shape, meta.stride(), meta.storage_offset()
@@ -128,7 +128,7 @@ class SizedFake(Sized, Fake):
             requires_grad=requires_grad,
             storage_size=_extent(shape, strides, offset) * meta.dtype.itemsize,
         )
-        fake.lie_as(meta)
+        fake.copy_layout(meta)
         fake.meta = meta
         fake.node = fake.memory = fake.view_of = None
         fake.version = 0
@@ -160,7 +160,7 @@ def strides_of(shape: Sequence[Int]) -> list[Int]:
     return strides[::-1]
 
 
-def lies_plainly(t: torch.Tensor) -> bool:
+def has_contiguous_strides(t: torch.Tensor) -> bool:
     """Whether `t` has the strides of a fresh tensor with elements, also in dimensions of size 1."""
     step: Int = 1
     for n, stride in zip(reversed(t.shape), reversed(t.stride()), strict=True):
@@ -170,12 +170,12 @@ def lies_plainly(t: torch.Tensor) -> bool:
     return True
 
 
-def lies_channels_last(t: torch.Tensor) -> bool:
+def has_channels_last_strides(t: torch.Tensor) -> bool:
     """Whether PyTorch treats the strides as channels-last, as it does for some contiguous tensors with sizes
     of 1, too."""
-    if t.dim() not in (4, 5) or lies_plainly(t):
+    if t.dim() not in (4, 5) or has_contiguous_strides(t):
         return False
-    return steps_down(t.shape, t.stride(), (1, *range(t.dim() - 1, 1, -1), 0))
+    return has_ascending_strides(t.shape, t.stride(), (1, *range(t.dim() - 1, 1, -1), 0))
 
 
 def dense_strides(shape: Sequence[Int], order: Sequence[int]) -> tuple[Int, ...]:
@@ -190,7 +190,7 @@ def dense_strides(shape: Sequence[Int], order: Sequence[int]) -> tuple[Int, ...]
 
 
 def _at_least_1(n: Int) -> Int:
-    return n.shape_env.not_0_softly(n) if isinstance(n, Size) else max(n, 1)
+    return n.shape_env.nonzero_deferred(n) if isinstance(n, Size) else max(n, 1)
 
 
 def assume_elements(*tensors: torch.Tensor) -> None:
@@ -219,16 +219,16 @@ def _is_possible(n: Int) -> bool:
     return fits(0, n) if unbacked_in(n) else hint_of(n) > 0 and n >= 0
 
 
-def settled_if_known(meta: torch.Tensor) -> torch.Tensor:
+def plain_if_static(meta: torch.Tensor) -> torch.Tensor:
     """Returns a plain meta tensor if no size is symbolic any more."""
     if isinstance(meta, SizedMeta) and not has_sizes(
         meta.shape, meta.stride(), (meta.storage_offset(),)
     ):
-        return settled(meta)
+        return specialized(meta)
     return meta
 
 
-def settled(meta: torch.Tensor) -> torch.Tensor:
+def specialized(meta: torch.Tensor) -> torch.Tensor:
     """Specializes its sizes: guards require their values."""
     if not isinstance(meta, SizedMeta):
         return meta

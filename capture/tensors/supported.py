@@ -34,7 +34,7 @@ def check_supported(tensor: torch.Tensor) -> None:
 
 def _check_history(view: torch.Tensor) -> None:
     """Raises Break for views whose history autograd would change or refuse. If the base of a view was written
-    to, autograd makes the view's history again. It refuses any use of a view that was made without gradients,
+    to, autograd rebuilds the view's history. It refuses any use of a view that was made without gradients,
     or together with others by one op. The Fake does not know this, and an unused part of the result would be
     left out.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.tensors.fake import Fake
-from frameloom.capture.tensors.schema import facts_of
+from frameloom.capture.tensors.schema import properties_of
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def call_with_zeros(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> An
     }
     if not filled:
         return recorder.dispatched(func, args, kwargs)
-    if facts_of(func).behaviour == "write" and is_zeros(id(args[0])):
+    if properties_of(func).behaviour == "write" and is_zeros(id(args[0])):
         raise Break("unsupported_op", f"{func} of zeros without memory")
     given, options = torch.utils._pytree.tree_map(lambda a: filled.get(id(a), a), (args, kwargs))
     result = recorder.dispatched(func, given, options)

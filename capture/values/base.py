@@ -15,8 +15,6 @@ from frameloom.capture.guards.class_lookup import name_in_texts
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
-    from types import CodeType
-
     from frameloom.capture.guards.source import Origin
     from frameloom.capture.interpreter.tracer import Tracer
     from frameloom.capture.resume.reconstruct import Rebuilder
@@ -36,7 +34,7 @@ class Value:
         None
     )
 
-    # --- facts, without effects
+    # --- properties, without effects
     def type(self) -> type:
         """Returns the exact type of the object."""
         raise NotImplementedError(type(self))
@@ -133,7 +131,7 @@ class LazyValue(Value):
     def __init__(self, obj: Any, origin: Origin) -> None:
         self.real = obj
         self.origin = origin
-        self.found: Value | None = None
+        self.realized: Value | None = None
 
     def describe(self) -> str:
         return f"{type(self.real).__name__} object"
@@ -153,14 +151,6 @@ class Null(Value):
 
 
 NULL = Null()
-
-
-class Avoid(Exception):
-    """Asks for a new capture with a break at `site`: an object made there cannot be rebuilt."""
-
-    def __init__(self, site: tuple[CodeType, int]) -> None:
-        super().__init__(site)
-        self.site = site
 
 
 class Raised(Exception):

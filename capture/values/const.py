@@ -97,15 +97,15 @@ class ConstValue(Value):
     def getattr(self, t: Tracer, name: str) -> Value:
         if type(self.real) is GenericAlias:  # the class that it stands for is tried first
             return t.evaluate(getattr, [self, ConstValue(name)], {})
-        found = class_attribute(type(self.real), name)
-        if isinstance(found, FunctionType) or type(found).__name__ in (
+        attribute = class_attribute(type(self.real), name)
+        if isinstance(attribute, FunctionType) or type(attribute).__name__ in (
             "method_descriptor",
             "wrapper_descriptor",
         ):
             return t.instance_attribute(self, name)
-        if works_as(found, property) and is_programs(found.fget):
-            return t.call(t.pinned(found.fget), [self], {})
-        own = class_attribute(type(found), "__get__")
+        if works_as(attribute, property) and is_programs(attribute.fget):
+            return t.call(t.pinned(attribute.fget), [self], {})
+        own = class_attribute(type(attribute), "__get__")
         if is_programs(own) or asks_program(type(self.real), ("__getattr__", "__getattribute__")):
             raise Break("attribute", f"{self.describe()}.{name}")
         if name == "parameters" and isinstance(self.real, inspect.Signature):
@@ -117,10 +117,10 @@ class ConstValue(Value):
     def _stored(self, t: Tracer, name: str) -> Value | None:
         """Returns an attribute from the dictionary of an enum member, which can change."""
         cls, table = type(self.real), self.real.__dict__
-        found = class_attribute(cls, name)
-        if found is enum.Enum.__dict__.get(name) and name in ("value", "name"):
+        attribute = class_attribute(cls, name)
+        if attribute is enum.Enum.__dict__.get(name) and name in ("value", "name"):
             name = f"_{name}_"
-        elif is_data_descriptor(found):
+        elif is_data_descriptor(attribute):
             return None
         origin = self.origin if self.origin is not None else t.roots.object(self.real)
         if name not in table:
@@ -136,10 +136,10 @@ class ConstValue(Value):
     def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if not callable(self.real):
             t.raise_(TypeError, f"'{name_in_texts(type(self.real))}' object is not callable")
-        found = class_attribute(type(self.real), "__call__")
-        if isinstance(found, FunctionType):  # such as `Box[int](...)`
+        method = class_attribute(type(self.real), "__call__")
+        if isinstance(method, FunctionType):  # such as `Box[int](...)`
             return t.call(
-                t.class_function(type(self.real), "__call__", found), [self, *args], kwargs
+                t.class_function(type(self.real), "__call__", method), [self, *args], kwargs
             )
         return super().call(t, args, kwargs)
 
@@ -194,7 +194,7 @@ def same_literal(a: Any, b: Any) -> bool:
 
 def is_nan(value: Value) -> bool:
     """Whether a constant is NaN: containers compare identity first. Does not specialize a dynamic number."""
-    if not isinstance(value, ConstValue) or not getattr(value, "settled", True):
+    if not isinstance(value, ConstValue) or not getattr(value, "is_specialized", True):
         return False
     return type(value.real) in (float, complex) and bool(value.real != value.real)
 

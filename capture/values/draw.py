@@ -53,7 +53,7 @@ def compared(fn: Callable[[Any, Any], Any], left: Value, right: Value) -> bool |
 def _ends(value: Value) -> Range | None:
     if isinstance(value, DrawValue):
         return value.range
-    if isinstance(value, ConstValue) and getattr(value, "settled", True):
+    if isinstance(value, ConstValue) and getattr(value, "is_specialized", True):
         known = value.real
         return (known, known) if type(known) in (int, float) else None
     return None

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.guards.class_lookup import class_attribute
 from frameloom.capture.guards.raw_attributes import set_attributes
-from frameloom.capture.values.base import Avoid, Value
+from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue
 from frameloom.capture.values.containers.container import TupleValue
 from frameloom.capture.values.object import ObjectValue
-from frameloom.errors import Break
+from frameloom.errors import Avoid, Break
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
@@ -56,7 +56,7 @@ class ExceptionValue(ObjectValue):
         shown = ", ".join(
             a.describe()
             for a in self._args
-            if getattr(a, "found", a) is not None and type(a).__name__ != "LazyValue"
+            if getattr(a, "realized", a) is not None and type(a).__name__ != "LazyValue"
         )
         return f"{self.cls.__name__}({shown})"
 
@@ -79,9 +79,9 @@ class ExceptionValue(ObjectValue):
 
     def _refuse_native(self, name: str, kind: str) -> None:
         """Breaks for what the exception stores in C: its context, its traceback, the fields of an OSError."""
-        found = class_attribute(self.cls, name)
-        is_slot = isinstance(found, MemberDescriptorType | GetSetDescriptorType)
-        if is_slot and not found.__objclass__.__flags__ & HEAP_TYPE and name != "__class__":
+        attribute = class_attribute(self.cls, name)
+        is_slot = isinstance(attribute, MemberDescriptorType | GetSetDescriptorType)
+        if is_slot and not attribute.__objclass__.__flags__ & HEAP_TYPE and name != "__class__":
             raise Break(kind, f"{self.cls.__name__}.{name}")
 
     def set_args(self, t: Tracer, args: list[Value]) -> None:

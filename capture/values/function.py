@@ -179,7 +179,7 @@ class FunctionValue(Value):
     def truth(self, t: Tracer) -> bool:
         return True
 
-    def _found(self, t: Tracer, name: str) -> Value:
+    def _real_attribute(self, t: Tracer, name: str) -> Value:
         """Returns an attribute of a function from before the call."""
         own = self.real.__dict__
         origin = self._own(t)
@@ -205,7 +205,7 @@ class FunctionValue(Value):
 
     def getattr(self, t: Tracer, name: str) -> Value:
         if self.made is None:
-            return self._found(t, name)
+            return self._real_attribute(t, name)
         made = self.made
         if name in made.special:
             return t.look(made.special[name])
@@ -221,15 +221,15 @@ class FunctionValue(Value):
             return t.from_python(())
         if name in ("__name__", "__qualname__", "__code__", "__doc__"):
             text = self.code.co_consts[0] if self.code.co_consts else None
-            facts = {
+            properties = {
                 "__name__": self.name,
                 "__qualname__": self.code.co_qualname,
                 "__code__": self.code,
                 "__doc__": text if isinstance(text, str) else None,
             }
-            return t.from_python(facts[name])
-        found = made.attributes.get(t, t.from_python(name))
-        return t.instance_attribute(self, name) if found is None else found
+            return t.from_python(properties[name])
+        attribute = made.attributes.get(t, t.from_python(name))
+        return t.instance_attribute(self, name) if attribute is None else attribute
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         if self.made is None or name in (
@@ -365,8 +365,8 @@ class BoundMethodValue(Value):
             of = owner.real if isinstance(owner.real, type) else owner.type()
             return t.from_python(f"{of.__qualname__}.{self.func.real.__name__}")
         is_without = name == "__module__" and kind is MethodWrapperType
-        is_told = hasattr(kind, name) or isinstance(self.func, FunctionValue)
-        if is_without or not is_told:
+        is_defined = hasattr(kind, name) or isinstance(self.func, FunctionValue)
+        if is_without or not is_defined:
             text = f"'{kind.__name__}' object has no attribute '{name}'"
             return t.raise_(AttributeError, text)
         return self.func.getattr(t, name)
@@ -414,9 +414,9 @@ class BuiltinValue(Value):
     def getattr(self, t: Tracer, name: str) -> Value:
         if name in ("__name__", "__qualname__", "__module__", "__doc__"):
             return t.from_python(getattr(self.real, name))
-        found = getattr(self.real, name, None)
-        if callable(found) and type(self.real).__module__.partition(".")[0] == "torch":
-            return BuiltinValue(found)  # an overload of an operator packet
+        attribute = getattr(self.real, name, None)
+        if callable(attribute) and type(self.real).__module__.partition(".")[0] == "torch":
+            return BuiltinValue(attribute)  # an overload of an operator packet
         raise Break("attribute", f"{self.name}.{name}")
 
     def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:

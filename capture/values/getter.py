@@ -42,8 +42,8 @@ class GetterValue(Value):
             name = t.look(self.args[0]).constant()
             return t.look(t.call(owner.getattr(t, name), self.args[1:], self.kwargs))
         read = self._item if self.cls is operator.itemgetter else self._attribute
-        found = [read(t, owner, t.look(key)) for key in self.args]
-        return found[0] if len(found) == 1 else TupleValue(found)
+        results = [read(t, owner, t.look(key)) for key in self.args]
+        return results[0] if len(results) == 1 else TupleValue(results)
 
     def _item(self, t: Tracer, owner: Value, key: Value) -> Value:
         return t.look(owner.getitem(t, key))

@@ -31,17 +31,17 @@ class ModuleValue(ObjectValue):
             table = self.own(t, registry)
             if (
                 isinstance(table, DictValue)
-                and (found := table.get(t, ConstValue(name))) is not None
+                and (member := table.get(t, ConstValue(name))) is not None
             ):
-                return found
+                return member
         return None
 
     def _fallback(self, t: Tracer, name: str, raised: Raised) -> Value:
         if class_attribute(self.cls, "__getattr__") is not torch.nn.Module.__getattr__:
             return super()._fallback(t, name, raised)
-        found = self.registered(t, name)
-        if found is not None:
-            return found
+        member = self.registered(t, name)
+        if member is not None:
+            return member
         if not raised.value.is_instance(AttributeError):  # type: ignore[attr-defined]
             raise raised
         # This text is right even if a getter, such as a property's, lacks another attribute.

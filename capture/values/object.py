@@ -99,9 +99,9 @@ class ObjectValue(Value):
     def generic_getattr(self, t: Tracer, name: str) -> Value:
         """Does what `object.__getattribute__` does, then `__getattr__`."""
         try:
-            found = self.find(t, name) or self.registered(t, name)
-            if found is not None:
-                return found
+            value = self.find(t, name) or self.registered(t, name)
+            if value is not None:
+                return value
             return t.raise_(
                 AttributeError, f"'{self.cls.__name__}' object has no attribute '{name}'"
             )
@@ -160,42 +160,42 @@ class ObjectValue(Value):
         t.guards.add(self.origin, "no_attr", name)
         return None
 
-    def _descriptor(self, t: Tracer, name: str, found: Any, after: type | None) -> Value:
+    def _descriptor(self, t: Tracer, name: str, attribute: Any, after: type | None) -> Value:
         origin = t.class_origin(self.cls, after).child("attr", name) if after is None else None
-        if isinstance(found, FunctionType) or t.is_jitted(found):
-            return BoundMethodValue(t.class_function(self.cls, name, found, after), self)
-        if works_as(found, property):
-            if found.fget is None:
+        if isinstance(attribute, FunctionType) or t.is_jitted(attribute):
+            return BoundMethodValue(t.class_function(self.cls, name, attribute, after), self)
+        if works_as(attribute, property):
+            if attribute.fget is None:
                 t.raise_unworded(AttributeError, f"property {name} without getter")
-            return t.call(t.pinned(found.fget), [self], {})
-        if works_as(found, staticmethod):
-            return t.pinned(found.__func__)
-        if works_as(found, classmethod) and isinstance(found.__func__, FunctionType):
-            return BoundMethodValue(t.pinned(found.__func__), t.pinned(self.cls))
+            return t.call(t.pinned(attribute.fget), [self], {})
+        if works_as(attribute, staticmethod):
+            return t.pinned(attribute.__func__)
+        if works_as(attribute, classmethod) and isinstance(attribute.__func__, FunctionType):
+            return BoundMethodValue(t.pinned(attribute.__func__), t.pinned(self.cls))
         if name == "__dict__":
             return attributes_of(t, self)
-        if is_own_slot(self.cls, name, found):
-            return self._slot(t, name, found)
+        if is_own_slot(self.cls, name, attribute):
+            return self._slot(t, name, attribute)
         if name == "__class__":
             return t.pinned(self.cls)
-        if type(found) in (MethodDescriptorType, WrapperDescriptorType):
-            if not issubclass(self.cls, found.__objclass__):
+        if type(attribute) in (MethodDescriptorType, WrapperDescriptorType):
+            if not issubclass(self.cls, attribute.__objclass__):
                 raise Break("exception", f"{self.describe()}.{name} of another class")
-            return BoundMethodValue(BuiltinValue(found), self)
-        if type(found) is _lru_cache_wrapper:
-            return BoundMethodValue(t.pinned(found), self)
-        if type(found) is cached_property and found.attrname is not None:
-            value = t.call(t.pinned(found.func), [self], {})
+            return BoundMethodValue(BuiltinValue(attribute), self)
+        if type(attribute) is _lru_cache_wrapper:
+            return BoundMethodValue(t.pinned(attribute), self)
+        if type(attribute) is cached_property and attribute.attrname is not None:
+            value = t.call(t.pinned(attribute.func), [self], {})
             self.setattr_generic(t, name, value)
             return value
-        getter = class_attribute(type(found), "__get__")
+        getter = class_attribute(type(attribute), "__get__")
         if getter is not MISSING:
             if isinstance(getter, FunctionType):
-                return t.call(t.pinned(getter), [t.pinned(found), self, t.pinned(self.cls)], {})
+                return t.call(t.pinned(getter), [t.pinned(attribute), self, t.pinned(self.cls)], {})
             raise Break("attribute", f"{self.describe()}.{name}")
         if origin is None:
-            return t.pinned(found)
-        return t.look(t.wrap(found, origin))
+            return t.pinned(attribute)
+        return t.look(t.wrap(attribute, origin))
 
     def _slot(self, t: Tracer, name: str, descriptor: MemberDescriptorType) -> Value:
         if class_attribute(self.cls, name) is not descriptor:  # a slot of the same name elsewhere
@@ -227,26 +227,28 @@ class ObjectValue(Value):
 
     def setattr_generic(self, t: Tracer, name: str, value: Value) -> None:
         """Does what `object.__setattr__` does."""
-        found = class_attribute(self.cls, name)
-        if works_as(found, property, "__set__"):
-            if found.fset is None:
+        attribute = class_attribute(self.cls, name)
+        if works_as(attribute, property, "__set__"):
+            if attribute.fset is None:
                 t.raise_unworded(AttributeError, f"property {name} without setter")
-            t.call(t.pinned(found.fset), [self, value], {})
+            t.call(t.pinned(attribute.fset), [self, value], {})
             return
-        if is_data_descriptor(found) and not is_own_slot(self.cls, name, found):
-            setter = class_attribute(type(found), "__set__")
+        if is_data_descriptor(attribute) and not is_own_slot(self.cls, name, attribute):
+            setter = class_attribute(type(attribute), "__set__")
             if isinstance(setter, FunctionType):
-                t.call(t.pinned(setter), [self._descriptor_object(t, name, found), self, value], {})
+                t.call(
+                    t.pinned(setter), [self._descriptor_object(t, name, attribute), self, value], {}
+                )
                 return
             raise Break("attribute_write", f"{self.describe()}.{name} = ...")
         if name in ("__class__", "__dict__"):
             raise Break("attribute_write", f"{self.describe()}.{name} = ...")
-        if self.cls.__dictoffset__ == 0 and not isinstance(found, MemberDescriptorType):
+        if self.cls.__dictoffset__ == 0 and not isinstance(attribute, MemberDescriptorType):
             t.raise_(AttributeError, f"'{self.cls.__name__}' object has no attribute '{name}'")
         self.write(t, name, value)
 
-    def _descriptor_object(self, t: Tracer, name: str, found: Any) -> Value:
-        return t.pinned(found)
+    def _descriptor_object(self, t: Tracer, name: str, descriptor: Any) -> Value:
+        return t.pinned(descriptor)
 
     def write(self, t: Tracer, name: str, value: Value) -> None:
         if self.real is not None and self.origin is None:
@@ -268,17 +270,17 @@ class ObjectValue(Value):
 
     def delattr_generic(self, t: Tracer, name: str) -> None:
         """Does what `object.__delattr__` does."""
-        found = class_attribute(self.cls, name)
-        if works_as(found, property, "__delete__"):
-            if found.fdel is None:
+        attribute = class_attribute(self.cls, name)
+        if works_as(attribute, property, "__delete__"):
+            if attribute.fdel is None:
                 t.raise_(AttributeError, f"property '{name}' has no deleter")
-            t.call(t.pinned(found.fdel), [self], {})
+            t.call(t.pinned(attribute.fdel), [self], {})
             return
-        if is_data_descriptor(found) and not is_own_slot(self.cls, name, found):
+        if is_data_descriptor(attribute) and not is_own_slot(self.cls, name, attribute):
             raise Break("attribute_write", f"del {self.describe()}.{name}")
         if self.own(t, name) is None:
             t.raise_unworded(AttributeError, f"del {self.describe()}.{name}")
-        if self.real is not None and isinstance(found, MemberDescriptorType):
+        if self.real is not None and isinstance(attribute, MemberDescriptorType):
             raise Break("attribute_write", f"del {self.describe()}.{name}")
         if self._was_there(t, name):
             self.write(t, name, DELETED)
@@ -301,32 +303,32 @@ class ObjectValue(Value):
     def special(self, name: str) -> Any:
         """Returns the Python function that implements a special method, MISSING if there is none in
         Python."""
-        found = class_attribute(self.cls, name)
-        if isinstance(found, FunctionType):
-            return found
+        method = class_attribute(self.cls, name)
+        if isinstance(method, FunctionType):
+            return method
         is_native = (
-            type(found).__name__ in ("wrapper_descriptor", "method_descriptor")
-            and found.__name__ == name
+            type(method).__name__ in ("wrapper_descriptor", "method_descriptor")
+            and method.__name__ == name
         )
-        if found is not MISSING and not is_native:
+        if method is not MISSING and not is_native:
             raise Break("attribute", f"{self.describe()}.{name}")
         return MISSING
 
     def call_special(self, t: Tracer, name: str, *args: Value) -> Value | None:
         """Returns the result of a special method written in Python, None if the class has none."""
-        found = self.special(name)
-        if found is MISSING:
+        method = self.special(name)
+        if method is MISSING:
             native = class_attribute(self.cls, name)
             if getattr(native, "__objclass__", None) is SimpleNamespace and name != "__init__":
                 return t.call_builtin(native, [self, *args], {})
             return None
-        return t.look(t.call(t.class_function(self.cls, name, found), [self, *args], {}))
+        return t.look(t.call(t.class_function(self.cls, name, method), [self, *args], {}))
 
     def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        found = self.special("__call__")
-        if found is MISSING:
+        method = self.special("__call__")
+        if method is MISSING:
             return super().call(t, args, kwargs)
-        return t.call(t.class_function(self.cls, "__call__", found), [self, *args], kwargs)
+        return t.call(t.class_function(self.cls, "__call__", method), [self, *args], kwargs)
 
     def truth(self, t: Tracer) -> bool:
         result = self.call_special(t, "__bool__")

@@ -18,12 +18,12 @@ from frameloom.capture.guards.class_lookup import (
     is_programs,
     works_as,
 )
-from frameloom.capture.interpreter.policy import function_verdict
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue, is_constant
 from frameloom.capture.values.containers.dictionary import DELETED
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
 from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.policy import function_verdict
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class ClassValue(Value):
         return self.real
 
     def getattr(self, t: Tracer, name: str) -> Value:
-        found = class_attribute(self.real, name)
+        attribute = class_attribute(self.real, name)
         meta = class_attribute(type(self.real), name)
         if name in ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__"):
             value = getattr(self.real, name)
@@ -76,7 +76,7 @@ class ClassValue(Value):
         self._no_python_in_metaclass("__getattribute__")
         if is_data_descriptor(meta) and type(meta).__flags__ & HEAP_TYPE:
             raise Break("attribute", f"{self.describe()}.{name} of the metaclass")
-        if found is MISSING:
+        if attribute is MISSING:
             if meta is MISSING:
                 hook = class_attribute(type(self.real), "__getattr__")
                 if isinstance(hook, FunctionType):
@@ -101,16 +101,18 @@ class ClassValue(Value):
             if not hasattr(type(meta), "__get__"):
                 return t.look(t.wrap(value, t.class_origin(self.real).child("attr", name)))
             return t.from_python(value) if isinstance(value, tuple) else t.pinned(value)
-        if isinstance(found, FunctionType) or t.is_jitted(found):
-            return t.class_function(self.real, name, found)
-        if works_as(found, staticmethod):
-            return t.pinned(found.__func__)
-        if works_as(found, classmethod) and isinstance(found.__func__, FunctionType):
-            return BoundMethodValue(t.pinned(found.__func__), self)
-        getter = class_attribute(type(found), "__get__")
+        if isinstance(attribute, FunctionType) or t.is_jitted(attribute):
+            return t.class_function(self.real, name, attribute)
+        if works_as(attribute, staticmethod):
+            return t.pinned(attribute.__func__)
+        if works_as(attribute, classmethod) and isinstance(attribute.__func__, FunctionType):
+            return BoundMethodValue(t.pinned(attribute.__func__), self)
+        getter = class_attribute(type(attribute), "__get__")
         if isinstance(getter, FunctionType):
-            return t.call(t.pinned(getter), [t.pinned(found), NONE, self], {})
-        if isinstance(found, classmethod) and not isinstance(found.__func__, BuiltinFunctionType):
+            return t.call(t.pinned(getter), [t.pinned(attribute), NONE, self], {})
+        if isinstance(attribute, classmethod) and not isinstance(
+            attribute.__func__, BuiltinFunctionType
+        ):
             raise Break("attribute", f"{self.describe()}.{name}")
         value = getattr(self.real, name, MISSING)
         if value is MISSING:  # __abstractmethods__
@@ -120,7 +122,7 @@ class ClassValue(Value):
                 return BuiltinValue(value)
             if is_constant(value):
                 return ConstValue(value)
-            if value is not found:
+            if value is not attribute:
                 raise Break("attribute", f"{self.describe()}.{name}")
         return t.look(t.wrap(value, t.class_origin(self.real).child("attr", name)))
 
@@ -219,11 +221,13 @@ class PyModuleValue(Value):
     def _computed(self, t: Tracer, name: str) -> Value | None:
         """Returns the result of a descriptor of the module's own class, such as the flags in
         `torch.backends`."""
-        found = MISSING if type(self.real) is ModuleType else class_attribute(type(self.real), name)
-        getter = class_attribute(type(found), "__get__")
-        if found is MISSING or not isinstance(getter, FunctionType):
+        attribute = (
+            MISSING if type(self.real) is ModuleType else class_attribute(type(self.real), name)
+        )
+        getter = class_attribute(type(attribute), "__get__")
+        if attribute is MISSING or not isinstance(getter, FunctionType):
             return None
-        return t.call(t.pinned(getter), [t.pinned(found), self, t.pinned(type(self.real))], {})
+        return t.call(t.pinned(getter), [t.pinned(attribute), self, t.pinned(type(self.real))], {})
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         raise Break("attribute_write", f"{self.describe()}.{name} = ...")
@@ -254,27 +258,27 @@ class SuperValue(Value):
         if name == "__class__":
             return t.pinned(super)
         if isinstance(owner, ClassValue) and not self.of_class:  # in a metaclass
-            found = attribute_after(type(owner.real), self.cls, name)
-            if isinstance(found, FunctionType):
-                return BoundMethodValue(t.pinned(found), owner)
-            if type(found).__name__ in ("wrapper_descriptor", "method_descriptor"):
-                return BoundMethodValue(BuiltinValue(found), owner)
+            attribute = attribute_after(type(owner.real), self.cls, name)
+            if isinstance(attribute, FunctionType):
+                return BoundMethodValue(t.pinned(attribute), owner)
+            if type(attribute).__name__ in ("wrapper_descriptor", "method_descriptor"):
+                return BoundMethodValue(BuiltinValue(attribute), owner)
             raise Break("attribute", f"super().{name}")
         if isinstance(owner, ClassValue):
-            found = attribute_after(owner.real, self.cls, name)
-            if works_as(found, classmethod) and isinstance(found.__func__, FunctionType):
-                return BoundMethodValue(t.pinned(found.__func__), owner)
-            if works_as(found, staticmethod):
-                found = found.__func__
-            if isinstance(found, FunctionType):
-                return t.pinned(found)
-            if name in ("__new__", "__init_subclass__") and found is not MISSING:
+            attribute = attribute_after(owner.real, self.cls, name)
+            if works_as(attribute, classmethod) and isinstance(attribute.__func__, FunctionType):
+                return BoundMethodValue(t.pinned(attribute.__func__), owner)
+            if works_as(attribute, staticmethod):
+                attribute = attribute.__func__
+            if isinstance(attribute, FunctionType):
+                return t.pinned(attribute)
+            if name in ("__new__", "__init_subclass__") and attribute is not MISSING:
                 return BuiltinValue(getattr(super(self.cls, owner.real), name))
             raise Break("attribute", f"super().{name}")
         if isinstance(owner, ObjectValue):
-            found_value = owner.find(t, name, after=self.cls)
-            if found_value is not None:
-                return found_value
+            value = owner.find(t, name, after=self.cls)
+            if value is not None:
+                return value
             return t.raise_(AttributeError, f"'super' object has no attribute '{name}'")
         raise Break("attribute", f"super().{name}")
 

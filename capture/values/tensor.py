@@ -1,7 +1,7 @@
 """Tensors: each value stands for a Fake of the recorder; operations of the program on it are recorded.
 
-Facts that guards fix (shape, dtype, device...) are plain constants. Operations that need the data (`item`,
-`bool`, `numpy`) break.
+Properties that guards fix (shape, dtype, device...) are plain constants. Operations that need the data
+(`item`, `bool`, `numpy`) break.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.autograd.leaves import is_leaf, real_is_leaf, require_gradient
 from frameloom.capture.guards.class_lookup import MISSING, class_attribute
-from frameloom.capture.recording.constant_folding import known_value
-from frameloom.capture.speculation.branch_prediction import likely_truth
+from frameloom.capture.tensors.constant_folding import known_value
 from frameloom.capture.tensors.functionalize import is_inference
+from frameloom.capture.tensors.leaves import is_leaf, real_is_leaf, require_gradient
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue
 from frameloom.capture.values.identity import identity_key
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
     from frameloom.capture.resume.reconstruct import Rebuilder
 
-FACTS = frozenset(
+PROPERTIES = frozenset(
     [
         "shape",
         "dtype",
@@ -86,12 +85,12 @@ class TensorValue(Value):
     def getattr(self, t: Tracer, name: str) -> Value:
         from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
 
-        found = class_attribute(self.type(), name)  # noted: methods of tensors can be replaced
+        attribute = class_attribute(self.type(), name)  # noted: methods of tensors can be replaced
         if name == "is_leaf" and self.real is not None and self.origin is not None:
             return self._is_leaf(t)
         if name == "is_leaf":
             return t.from_python(real_is_leaf(self.fake))
-        if name in FACTS and hasattr(torch.Tensor, name):
+        if name in PROPERTIES and hasattr(torch.Tensor, name):
             return t.from_python(getattr(self.fake, name))
         if name == "grad_fn" and not self.fake.requires_grad:
             return ConstValue(None)
@@ -111,16 +110,16 @@ class TensorValue(Value):
             assert self.origin is not None
             own = self.origin.child("dict").child("key", name)
             return t.look(t.wrap(self.real.__dict__[name], own))
-        if found is MISSING:
+        if attribute is MISSING:
             if self.origin is not None:
                 t.guards.add(self.origin, "no_attr", name)
             return t.raise_(
                 AttributeError, f"'{self.type().__name__}' object has no attribute '{name}'"
             )
-        if isinstance(found, FunctionType):
-            return BoundMethodValue(t.pinned(found), self)
-        if isinstance(found, MethodDescriptorType | WrapperDescriptorType):
-            return BoundMethodValue(BuiltinValue(found), self)
+        if isinstance(attribute, FunctionType):
+            return BoundMethodValue(t.pinned(attribute), self)
+        if isinstance(attribute, MethodDescriptorType | WrapperDescriptorType):
+            return BoundMethodValue(BuiltinValue(attribute), self)
         raise Break("tensor_attribute", f"tensor.{name}")
 
     def _own_base(self, t: Tracer) -> Value | None:
@@ -129,7 +128,7 @@ class TensorValue(Value):
         if memory.input is not None or is_inference(self.fake) or torch.is_inference_mode_enabled():
             return None
         while view is not None:
-            if view.func is torch.ops.aten.detach.default or not view.told:
+            if view.func is torch.ops.aten.detach.default or not view.is_known_view:
                 return None  # it shows no base
             view = view.parent.view_of
         return NONE if memory.root is self.fake else t.from_python(memory.root)
@@ -195,21 +194,11 @@ class TensorValue(Value):
         if not isinstance(value, TensorValue) or value.fake is self.fake:
             return False
         own, other = self.fake, value.fake
-        facts = [(f.shape, f.dtype, f.device) for f in (own, other)]
-        return facts[0] == facts[1] and value.type() in (torch.Tensor, torch.nn.Parameter)
+        properties = [(f.shape, f.dtype, f.device) for f in (own, other)]
+        return properties[0] == properties[1] and value.type() in (torch.Tensor, torch.nn.Parameter)
 
     def truth(self, t: Tracer) -> bool:
-        known = self.known_truth(t)
-        if known is not None:
-            return known
-        if self.fake.dtype is torch.uint64:  # PyTorch reads an int64, and refuses larger numbers
-            raise Break("data_dependent_branch", "bool(tensor) of uint64")
-        from frameloom.capture.speculation.branch_speculation import speculated_truth
-
-        told = speculated_truth(t, self)
-        if told is not None:
-            return told
-        return likely_truth(t, self, Break("data_dependent_branch", "bool(tensor)"))
+        return t.decide(self)
 
     def known_truth(self, t: Tracer) -> bool | None:
         """Returns its truth if that depends on no input, None otherwise."""
@@ -217,8 +206,8 @@ class TensorValue(Value):
         return bool(known) if known is not None and known.numel() == 1 else None
 
     def contains(self, t: Tracer, item: Value) -> bool:
-        found = class_attribute(self.type(), "__contains__")  # noted: methods can be replaced
-        if found is not CONTAINS or not isinstance(item, ConstValue | TensorValue):
+        method = class_attribute(self.type(), "__contains__")  # noted: methods can be replaced
+        if method is not CONTAINS or not isinstance(item, ConstValue | TensorValue):
             return super().contains(t, item)
         if not issubclass(item.type(), int | float | torch.Tensor):
             return super().contains(t, item)
@@ -235,18 +224,10 @@ class TensorValue(Value):
         return t.torch_call(torch.Tensor.unbind, [self, ConstValue(0)], {}).iterate(t)
 
     def getitem(self, t: Tracer, key: Value) -> Value:
-        from frameloom.capture.symbolic.dynamic_index import getter
-        from frameloom.capture.symbolic.unbacked_items import positions
-
-        key = positions(t, key)
-        return t.torch_call(getter(t, key), [self, key], {})
+        return t.tensor_item(self, key)
 
     def setitem(self, t: Tracer, key: Value, value: Value) -> None:
-        from frameloom.capture.symbolic.dynamic_index import setter
-        from frameloom.capture.symbolic.unbacked_items import positions
-
-        key = positions(t, key)
-        t.torch_call(setter(t, key), [self, key, value], {})
+        t.set_tensor_item(self, key, value)
 
     def key(self, t: Tracer) -> Any:
         identity_key(t, self)

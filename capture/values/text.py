@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.interpreter.generator import Avoid
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.container import TupleValue, plain
-from frameloom.capture.values.numbers.symbolic import SymbolicNumber, is_unsettled
+from frameloom.capture.values.numbers.symbolic import SymbolicNumber, is_symbolic
+from frameloom.errors import Avoid
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
@@ -40,18 +40,18 @@ class TensorTextValue(Value):
 
 
 class SizeTextValue(SymbolicNumber):
-    """`fn(*pieces)`, a string with dynamic sizes and numbers."""
+    """`fn(*segments)`, a string with dynamic sizes and numbers."""
 
-    def __init__(self, t: Tracer, fn: Callable[..., str], pieces: Sequence[Value]) -> None:
+    def __init__(self, t: Tracer, fn: Callable[..., str], segments: Sequence[Value]) -> None:
         super().__init__(t, 0, None, fn)
-        self.pieces = list(pieces)
+        self.segments = list(segments)
 
     @property
-    def settled(self) -> bool:  # type: ignore[override]
-        return not any(shows_sizes(self.t, piece) for piece in self.pieces)
+    def is_specialized(self) -> bool:  # type: ignore[override]
+        return not any(shows_sizes(self.t, segment) for segment in self.segments)
 
-    @settled.setter
-    def settled(self, value: bool) -> None:
+    @is_specialized.setter
+    def is_specialized(self, value: bool) -> None:
         pass
 
     def type(self) -> type:
@@ -60,29 +60,29 @@ class SizeTextValue(SymbolicNumber):
     def describe(self) -> str:
         return "text that shows a size"
 
-    def settle(self) -> Any:
-        return self.fn(*(plain(self.t.look(piece)) for piece in self.pieces))
+    def specialize(self) -> Any:
+        return self.fn(*(plain(self.t.look(segment)) for segment in self.segments))
 
     def symbol(self) -> Any:
-        return self.settle()
+        return self.specialize()
 
     def truth(self, t: Tracer) -> bool:
-        return bool(self.settle())
+        return bool(self.specialize())
 
     def postfix(self, program: list[Any]) -> str | None:
         return None
 
     def parts(self) -> list[Value]:
-        return self.pieces
+        return self.segments
 
     def rebuild(self, r: Rebuilder) -> None:
         r.code.start_call(self.fn)
-        r.load_all(self.pieces)
-        r.code.call(len(self.pieces))
+        r.load_all(self.segments)
+        r.code.call(len(self.segments))
 
 
-def joined(*pieces: str) -> str:
-    return "".join(pieces)
+def joined(*segments: str) -> str:
+    return "".join(segments)
 
 
 def shows_sizes(t: Tracer, value: Value) -> bool:
@@ -91,5 +91,5 @@ def shows_sizes(t: Tracer, value: Value) -> bool:
     if isinstance(value, TupleValue) and value.cls in (tuple, torch.Size):
         items = [t.look(item) for item in value.items]
         known = all(isinstance(item, ConstValue) for item in items)
-        return known and any(map(is_unsettled, items))
-    return is_unsettled(value)
+        return known and any(map(is_symbolic, items))
+    return is_symbolic(value)

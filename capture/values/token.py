@@ -61,12 +61,12 @@ def tell_apart(t: Tracer, key: Any, keys: Iterable[Any]) -> None:
     """Breaks if looking up `key` among the others needs a comparison of such a number with a plain number."""
     if t.has_token_keys and isinstance(key, TokenKey | tuple | int):
         for other in keys:
-            if _may_meet(key, other):
+            if _may_be_compared(key, other):
                 raise Break("identity", "a look-up of an identity among numbers")
 
 
-def _may_meet(a: Any, b: Any) -> bool:
+def _may_be_compared(a: Any, b: Any) -> bool:
     if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and any(map(_may_meet, a, b))
+        return len(a) == len(b) and any(map(_may_be_compared, a, b))
     tokens = isinstance(a, TokenKey), isinstance(b, TokenKey)
     return any(tokens) and not all(tokens) and isinstance(b if tokens[0] else a, int)

@@ -15,8 +15,8 @@ from types import CodeType, FunctionType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.guards.class_lookup import MISSING, class_attribute
-from frameloom.capture.values.base import Avoid, NotConstant
-from frameloom.errors import Break
+from frameloom.capture.values.base import NotConstant
+from frameloom.errors import Avoid, Break
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
@@ -31,9 +31,9 @@ class UserKey:
         self.t = t
         self.stands_for = value
         self.site: tuple[CodeType, int] = (t.frame.code, t.frame.at.index)
-        self.facts = _facts(value)
-        self.found: UserKey | None = None  # the equal key in a table
-        if self.facts is None or t.session.is_avoided(*self.site):
+        self.key_attributes = _key_attributes(value)
+        self.equal_key: UserKey | None = None  # the equal key in a table
+        if self.key_attributes is None or t.session.is_avoided(*self.site):
             raise Break("dictionary_key", f"hash({value.describe()})")
         hashed = value.call_special(t, "__hash__")
         assert hashed is not None
@@ -46,16 +46,20 @@ class UserKey:
         """Compares keys of equal hash. Unequal ones break, so they are never in one table. Therefore copying
         a table compares nothing, and each operation of the program compares a key once."""
         if isinstance(other, UserKey):
-            if other.stands_for is self.stands_for or other.found is self or self.found is other:
+            if (
+                other.stands_for is self.stands_for
+                or other.equal_key is self
+                or self.equal_key is other
+            ):
                 return True
             if self.t.same_or_equal(self.stands_for, other.stands_for):
-                other.found = self
+                other.equal_key = self
                 return True
         raise Break("dictionary_key", f"{self.stands_for.describe()} beside a key of equal hash")
 
     def check_rebuild(self) -> None:
         """Raises Avoid if the hash may have changed."""
-        if _facts(self.stands_for) != self.facts:
+        if _key_attributes(self.stands_for) != self.key_attributes:
             raise Avoid(self.site)
 
 
@@ -68,7 +72,7 @@ def check_keys(keys: Iterable[Any]) -> None:
             check_keys(key)
 
 
-def _facts(value: ObjectValue) -> dict[str, tuple[type, Any]] | None:
+def _key_attributes(value: ObjectValue) -> dict[str, tuple[type, Any]] | None:
     """Returns the attributes that hash and comparison read; None if they may read or do more."""
     methods = [class_attribute(value.cls, name) for name in ("__hash__", "__eq__")]
     if methods[1] is object.__eq__:
@@ -77,7 +81,7 @@ def _facts(value: ObjectValue) -> dict[str, tuple[type, Any]] | None:
         return None
     if class_attribute(value.cls, "__getattribute__") is not object.__getattribute__:
         return None
-    facts: dict[str, tuple[type, Any]] = {}
+    attributes: dict[str, tuple[type, Any]] = {}
     methods_called = False
     for name in set().union(*map(_attribute_names, methods)):
         in_class = class_attribute(value.cls, name)
@@ -86,17 +90,17 @@ def _facts(value: ObjectValue) -> dict[str, tuple[type, Any]] | None:
         is_data = isinstance(in_class, MemberDescriptorType) or _is_literal(in_class)
         if in_class is not MISSING and not is_data:
             return None
-        found = _attribute(value, name)
-        if found is MISSING:
+        attribute = _attribute(value, name)
+        if attribute is MISSING:
             methods_called = True  # of an attribute's value
-        elif type(found) is list and value.real is None and _is_literal(tuple(found)):
-            facts[name] = list, tuple(found)
-        elif _is_literal(found):
-            facts[name] = type(found), found
+        elif type(attribute) is list and value.real is None and _is_literal(tuple(attribute)):
+            attributes[name] = list, tuple(attribute)
+        elif _is_literal(attribute):
+            attributes[name] = type(attribute), attribute
         else:
             return None
-    has_lists = any(cls is list for cls, _ in facts.values())
-    return None if has_lists and methods_called else facts
+    has_lists = any(cls is list for cls, _ in attributes.values())
+    return None if has_lists and methods_called else attributes
 
 
 def _attribute_names(method: FunctionType) -> set[str]:
@@ -131,9 +135,9 @@ def _only_computes(cls: type, method: Any) -> bool:
         if head in ("STORE", "DELETE", "IMPORT") and step.opname != "STORE_FAST":
             return False
         if step.opname == "LOAD_GLOBAL":
-            found = method.__globals__.get(step.argval, MISSING)
-            is_own_class = type(found) is type and found in cls.__mro__  # for `isinstance`
-            if not is_own_class and (found is not MISSING or step.argval not in SAFE):
+            target = method.__globals__.get(step.argval, MISSING)
+            is_own_class = type(target) is type and target in cls.__mro__  # for `isinstance`
+            if not is_own_class and (target is not MISSING or step.argval not in SAFE):
                 return False
     return True
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from frameloom.codegen.cpp.fold import Accumulator
 from frameloom.codegen.cpp.lanes import LaneLoops
 from frameloom.codegen.cpp.value import Value
-from frameloom.codegen.schedule.looptree import Fold, Pass, nodes
+from frameloom.codegen.schedule.loop_nest import Fold, Pass, nodes
 from frameloom.ir.node import Axis
 from frameloom.ir.ops import Op
 from frameloom.ir.symbolic.expr import Size
@@ -31,10 +31,10 @@ class Strip:
     end: str
 
 
-class Strips(LaneLoops):
+class AccumulatorStrips(LaneLoops):
     """Adds loop nests whose inner loop nests are reductions by strips."""
 
-    def strips(self, p: Pass, start: str, end: str | None) -> None:
+    def accumulator_strips(self, p: Pass, start: str, end: str | None) -> None:
         at = self.fresh("strip")
         last = end or str(p.vector.extent)
         self.open(f"for (i64 {at} = {start}; {at} < {last}; {at} += {p.strip})")
@@ -42,9 +42,9 @@ class Strips(LaneLoops):
         arrays: dict[Fold, str] = {}
         for inner in p.body:
             if isinstance(inner, Pass):
-                found = {fold: self._array(strip, fold) for fold in inner.folds}
-                self._positions(strip, inner, inner.axes, found, arrays)
-                arrays |= found
+                own_arrays = {fold: self._array(strip, fold) for fold in inner.folds}
+                self._positions(strip, inner, inner.axes, own_arrays, arrays)
+                arrays |= own_arrays
 
         def rest(p: Pass) -> None:
             self._bind_done(strip, p, arrays)
@@ -101,10 +101,10 @@ class Strips(LaneLoops):
         a, at = axes[0], self.fresh("cut")
         self.open(f"for (i64 {at} = 0; {at} < {a.extent}; {at} += {cut})")
         limit = self.end_of_step(at, cut, a.extent)
-        found = {fold: self._array(strip, fold) for fold in self.long_folds(inner)}
+        term_arrays = {fold: self._array(strip, fold) for fold in self.long_folds(inner)}
         whole = a.extent % ROWS == 0 and cut % ROWS == 0
-        self._axis(strip, inner, axes, at, limit, arrays | found, done, True, whole)
-        for fold, term in found.items():
+        self._axis(strip, inner, axes, at, limit, arrays | term_arrays, done, True, whole)
+        for fold, term in term_arrays.items():
             i = self.fresh("i")
             self.open(f"for (i64 {i} = 0; {i} < {strip.p.strip // strip.p.lanes}; {i}++)")
             sums = self._accumulator(fold, strip.p, (f"{arrays[fold]}[{i}]",))

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from frameloom.codegen.cpp.ops import constant
 from frameloom.codegen.cpp.prelude import ELEMENTS
-from frameloom.codegen.cpp.rows import Rows
+from frameloom.codegen.cpp.rows import RowBuffers
 from frameloom.codegen.cpp.value import Value
 from frameloom.codegen.schedule.cost import size
 from frameloom.codegen.schedule.layout import row_major
-from frameloom.codegen.schedule.looptree import Accumulate, Fold, Pass, items, passes
+from frameloom.codegen.schedule.loop_nest import Accumulate, Fold, Pass, items, passes
 from frameloom.codegen.sizes import count_dtype
 from frameloom.ir.dtype import DType
 from frameloom.ir.identity import identity
@@ -37,7 +37,7 @@ class Accumulator:
     places: tuple[str, ...]
     place: DType
     width: int
-    across: bool  # whether the lanes are parts of one result
+    horizontal: bool  # whether the lanes are parts of one result
     ordered: bool = False  # whether positions only increase
 
     @property
@@ -54,7 +54,7 @@ class Partial:
     places: str
 
 
-class Folds(Rows):
+class Folds(RowBuffers):
     """The accumulators of the open loop nests."""
 
     def __init__(self, prelude) -> None:
@@ -67,11 +67,11 @@ class Folds(Rows):
     def _declare(self, fold: Fold, p: Pass | None) -> Accumulator:
         value = fold.value
         if p is not None and p.vector is not None:
-            width, copies, across = p.lanes, p.unroll, True
+            width, copies, horizontal = p.lanes, p.unroll, True
         elif self.is_vector(value):
-            width, copies, across = self.lanes.width, self.lanes.unroll, False
+            width, copies, horizontal = self.lanes.width, self.lanes.unroll, False
         else:
-            width, copies, across = 1, 1, False
+            width, copies, horizontal = 1, 1, False
         stem = self.fresh("a")
         names = tuple(f"{stem}_{u}" if copies > 1 else stem for u in range(copies))
         type_ = self.type_of(value.dtype, width)
@@ -86,7 +86,7 @@ class Folds(Rows):
             for name in places:
                 self.line(f"{self.type_of(place, width)} {name} = {{}};")
         ordered = p is not None and p.axes == fold.axes
-        return Accumulator(fold, names, places, place, width, across, ordered)
+        return Accumulator(fold, names, places, place, width, horizontal, ordered)
 
     def identity_text(self, fold: Fold, width: int) -> str:
         kind, dtype = fold.node.arg.kind, fold.value.dtype
@@ -106,7 +106,7 @@ class Folds(Rows):
         """Declares the accumulators of the loop nest, in the current scope."""
         for fold in p.folds:
             self._open.setdefault(fold, []).append(self._declare(fold, p))
-        for fold in _borrowed(p):
+        for fold in _outer_folds(p):
             self._open[fold].append(self._declare(fold, p))
 
     def finish_folds(self, p: Pass) -> None:
@@ -115,7 +115,7 @@ class Folds(Rows):
             for fold in p.folds:
                 self._open[fold].pop()
             return
-        for fold in _borrowed(p):
+        for fold in _outer_folds(p):
             done = self._combined(self._open[fold].pop())
             self.merge(self._open[fold][-1], done)
         for fold in p.folds:
@@ -131,7 +131,7 @@ class Folds(Rows):
 
     def _combined(self, a: Accumulator) -> Accumulator:
         """Combines the copies and lanes of `a` to one result, unless the lanes are results themselves."""
-        if not a.across:
+        if not a.horizontal:
             return a
         for u in range(1, len(a.names)):
             self._combine(a, 0, a.names[u], a.places[u] if a.places else "", a.width)
@@ -139,7 +139,7 @@ class Folds(Rows):
         kind = a.fold.node.arg.kind
         if a.places:
             at = f"{name}_at"
-            call = self.prelude.function(f"across_{kind}", a.dtype, a.width)
+            call = self.prelude.function(f"horizontal_{kind}", a.dtype, a.width)
             place = self.prelude.vector(DType.I64, a.width)
             self.line(f"i64 {at};")
             self.line(
@@ -151,7 +151,7 @@ class Folds(Rows):
         )
         kind, few = _plain_kind(kind, a.dtype), size(a.fold.axes)
         in_turn = kind in ("sum", "prod") and not isinstance(few, Size) and few <= min(FEW, a.width)
-        how = f"first_{few}" if in_turn else "across"
+        how = f"first_{few}" if in_turn else "horizontal"
         call = self.prelude.function(f"{how}_{kind}", element, a.width)
         self.line(f"{ELEMENTS[a.dtype]} {name} = {call}({a.names[0]});")
         return Accumulator(a.fold, (name,), (), a.place, 1, False)
@@ -219,7 +219,7 @@ class Folds(Rows):
         count = self.lanes.count if self.lanes is not None else 1
         for u in range(1 if a.width == 1 else self.lanes.unroll):
             text = value.texts[u]
-            if a.across and (isinstance(count, str) or count < a.width):
+            if a.horizontal and (isinstance(count, str) or count < a.width):
                 text = self._only_first(text, count, a)
             if at is not None:
                 self._combine_place(a, u, text, at.texts[u], a.width, a.ordered)
@@ -229,15 +229,15 @@ class Folds(Rows):
     def scan(self, fold: Fold) -> None:
         """Accumulates the current value and binds the reduction to its running value here."""
         a = self._open[fold][-1]
-        if not a.across:
+        if not a.horizontal:
             self.accumulate_into(a)
             self.bind(fold.node, Value(a.names, fold.node.dtype, a.width > 1))
             return
         value = self.as_dtype(self.vector(fold.value), fold.value.dtype)
-        call = self.prelude.function(f"so_far_{fold.node.arg.kind}", a.dtype, a.width)
-        name, nothing = self.fresh("y"), self.identity_text(fold, a.width)
+        call = self.prelude.function(f"inclusive_scan_{fold.node.arg.kind}", a.dtype, a.width)
+        name, neutral = self.fresh("y"), self.identity_text(fold, a.width)
         type_ = self.type_of(a.dtype, a.width)
-        self.line(f"const {type_} {name} = {call}({value.texts[0]}, {nothing}, &{a.names[0]});")
+        self.line(f"const {type_} {name} = {call}({value.texts[0]}, {neutral}, &{a.names[0]});")
         self.bind(fold.node, Value((name,), fold.node.dtype, True))
 
     def _only_first(self, text: str, count: int | str, a: Accumulator) -> str:
@@ -246,12 +246,12 @@ class Folds(Rows):
         mask = self.prelude.vector(f"i{bits}", a.width)
         if isinstance(count, str):
             numbers = ", ".join(map(str, range(a.width)))
-            there = f"(({mask}){{{numbers}}} < splat<{mask}>((i{bits}){count}))"
+            in_use = f"(({mask}){{{numbers}}} < splat<{mask}>((i{bits}){count}))"
         else:
-            there = f"({mask}){{{', '.join('-1' if i < count else '0' for i in range(a.width))}}}"
+            in_use = f"({mask}){{{', '.join('-1' if i < count else '0' for i in range(a.width))}}}"
         name = self.fresh("x")
         self.line(
-            f"const {self.type_of(a.dtype, a.width)} {name} = {there} ? {text} : {self.identity_text(a.fold, a.width)};"
+            f"const {self.type_of(a.dtype, a.width)} {name} = {in_use} ? {text} : {self.identity_text(a.fold, a.width)};"
         )
         return name
 
@@ -280,7 +280,7 @@ class Folds(Rows):
     def long_folds(self, p: Pass) -> list[Fold]:
         return [
             f
-            for f in [*p.folds, *_borrowed(p)]
+            for f in [*p.folds, *_outer_folds(p)]
             if f.node.arg.kind == "sum" and f.value.dtype.is_float
         ]
 
@@ -299,7 +299,7 @@ class Folds(Rows):
 
     def declare_partial(self, p: Pass, chunks: int | str) -> list[Partial]:
         """Declares arrays for the results of the chunks of a parallel loop nest."""
-        found = []
+        partials = []
         for fold in p.folds:
             inside = self.is_vector(fold.value) and p.vector is None
             width = self.lanes.width if inside else 1
@@ -312,12 +312,12 @@ class Folds(Rows):
                 self.line(f"{self.type_of(DType.I64, width)} {places}[{chunks}][{copies}];")
             copies_of = tuple(f"{names}[{{c}}][{u}]" for u in range(copies))
             places_of = tuple(f"{places}[{{c}}][{u}]" for u in range(copies)) if places else ()
-            found.append(
+            partials.append(
                 Partial(
                     Accumulator(fold, copies_of, places_of, DType.I64, width, False), names, places
                 )
             )
-        return found
+        return partials
 
     def store_partial(self, p: Pass, partial: list[Partial], chunk: str) -> None:
         for part in partial:
@@ -350,7 +350,7 @@ class Folds(Rows):
             self.bind(fold.node, Value(places or names, fold.node.dtype, a.width > 1))
 
 
-def _borrowed(p: Pass) -> list[Fold]:
+def _outer_folds(p: Pass) -> list[Fold]:
     """Returns folds of enclosing loop nests that a lane loop accumulates into, also in inner loops. The lane
     loop needs vector accumulators of its own for them."""
     if p.vector is None:

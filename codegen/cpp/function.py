@@ -12,8 +12,8 @@ from frameloom.codegen.cpp.accumulator_strips import TERM
 from frameloom.codegen.cpp.prelude import ELEMENTS, Prelude
 from frameloom.codegen.cpp.scatter import write_scatter
 from frameloom.codegen.cpp.threads import Threads
-from frameloom.codegen.cpp.transpose_tiles import Squares
-from frameloom.codegen.schedule.looptree import Accumulate, Assign, Blocked, Pass, Tree, is_blocked
+from frameloom.codegen.cpp.transpose_tiles import TransposeTiles
+from frameloom.codegen.schedule.loop_nest import Accumulate, Assign, Blocked, Pass, Tree, is_blocked
 from frameloom.codegen.schedule.scratch import is_scratch
 from frameloom.codegen.sizes import SIZE, named
 from frameloom.ir.node import Axis, axis
@@ -48,7 +48,7 @@ def write(
     return notes + head + given + body + "\n  return 0;\n}\n", sizes
 
 
-class Loops(Threads, Squares):
+class Loops(Threads, TransposeTiles):
     """Writes blocks and loop nests."""
 
     def block(self, body: list[Pass | Assign | Accumulate], scan: bool = False) -> None:
@@ -111,11 +111,11 @@ class Loops(Threads, Squares):
         a, inner = axes[0], axes[1:]
         lanes = a == p.vector
         if cut is None:
-            there = self._end_of_block(p.blocked) if is_blocked(p, a) else None
+            block_end = self._end_of_block(p.blocked) if is_blocked(p, a) else None
             if lanes:
-                self._lane_loop(p, start, there or end)
+                self._lane_loop(p, start, block_end or end)
             else:
-                name, last = self.fresh("n"), there or a.extent
+                name, last = self.fresh("n"), block_end or a.extent
                 self.open(f"for (i64 {name} = 0; {name} < {last}; {name}++)", {a: name})
                 self._loops(p, inner, start, end)
                 self.close()
@@ -146,9 +146,9 @@ class Loops(Threads, Squares):
 
     def _lane_loop(self, p: Pass, start: str, end: str | None) -> None:
         if p.transposed is not None:
-            self.squares(p, start, end, self._body)
+            self.transpose_tiles(p, start, end, self._body)
         elif p.strip:
-            self.strips(p, start, end)
+            self.accumulator_strips(p, start, end)
         else:
             self.by_lanes(p, start, end, self._body)
 

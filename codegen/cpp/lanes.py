@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from frameloom.codegen.cpp.fold import Folds
 from frameloom.codegen.cpp.value import Lanes
-from frameloom.codegen.schedule.looptree import Accumulate, Assign, Pass, is_blocked
+from frameloom.codegen.schedule.loop_nest import Accumulate, Assign, Pass, is_blocked
 from frameloom.ir.symbolic.expr import Size
 
 

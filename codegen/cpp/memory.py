@@ -23,13 +23,13 @@ class Memory(Values):
         texts = []
         for u in range(self.lanes.unroll):
             condition = mask.texts[u] if mask is not None and mask.vector else None
-            found = stride(offset, self.lanes.axis) if self.is_vector(offset) else (0, offset)
-            if found is None:
+            along = stride(offset, self.lanes.axis) if self.is_vector(offset) else (0, offset)
+            if along is None:
                 fixed, moving = self.gather_parts(n)
                 base = "" if fixed is None else self.value(fixed).texts[0]
                 text = self._gather(n, self.vector(moving).texts[u], v, condition, base)
             else:
-                text = self._load_strided(n, *found, u, v, condition)
+                text = self._load_strided(n, *along, u, v, condition)
             if mask is not None and not mask.vector:
                 text = f"({mask.texts[0]} ? {text} : {v}{{}})"
             if n.dtype is DType.BOOL:
@@ -68,11 +68,11 @@ class Memory(Values):
 
     def _gather(self, n: Node, offsets: str, v: str, condition: str | None, base: str = "") -> str:
         pointer = _bytes(n, f"{self.pointers[n.arg]} + {base}" if base else self.pointers[n.arg])
-        if isinstance(there := self.lanes.count, str):
+        if isinstance(count := self.lanes.count, str):
             self.prelude.function("gather_part", _element(n), self.lanes.width)
             if condition is not None:
-                return f"gather_masked({pointer}, {offsets}, {condition}, {v}{{}}, {there})"
-            return f"gather({pointer}, {offsets}, {v}{{}}, {there})"
+                return f"gather_masked({pointer}, {offsets}, {condition}, {v}{{}}, {count})"
+            return f"gather({pointer}, {offsets}, {v}{{}}, {count})"
         self.prelude.function("gather", _element(n), self.lanes.width)
         if condition is not None:
             return f"gather_masked<{self.lanes.count}>({pointer}, {offsets}, {condition}, {v}{{}})"
@@ -98,24 +98,24 @@ class Memory(Values):
             value = self.value(node)
             self.line(f"{pointer}[{self.value(offset).texts[0]}] = {value.texts[0]};")
             return
-        found = stride(offset, lanes.axis)
+        along = stride(offset, lanes.axis)
         value = self.as_dtype(self.vector(node), node.dtype)
         for u in range(lanes.unroll):
             text = self._stored_text(value, u, node.dtype)
-            if found is None:
+            if along is None:
                 offsets = self.vector(offset).texts[u]
                 if isinstance(lanes.count, str):
                     self.line(f"store_at({pointer}, {offsets}, {text}, {lanes.count});")
                 else:
                     self.line(f"store_at<{lanes.count}>({pointer}, {offsets}, {text});")
                 continue
-            at = self.place(pointer, found[1], found[0], u)
+            at = self.place(pointer, along[1], along[0], u)
             if isinstance(lanes.count, str):
-                step = f"{found[0]}, " if found[0] != 1 else ""
-                call = "store_strided" if found[0] != 1 else "store_part"
+                step = f"{along[0]}, " if along[0] != 1 else ""
+                call = "store_strided" if along[0] != 1 else "store_part"
                 self.line(f"{call}({at}, {step}{text}, {lanes.count});")
-            elif found[0] != 1:
-                self.line(f"store_strided<{lanes.count}>({at}, {found[0]}, {text});")
+            elif along[0] != 1:
+                self.line(f"store_strided<{lanes.count}>({at}, {along[0]}, {text});")
             elif lanes.count < lanes.width:
                 self.line(f"store_part<{lanes.count}>({at}, {text});")
             else:

@@ -58,11 +58,11 @@ def generate(kernels: Sequence[Kernel], isa: Isa | None = None, files: int = 2) 
     isa = isa or host_isa()
     if isa is None:
         raise BuildError("this CPU has neither AVX2 nor NEON; run with FRAMELOOM_DISABLE=1")
-    alike: dict[Hashable, list[tuple[Kernel, tuple[Buffer, ...]]]] = {}
+    isomorphic: dict[Hashable, list[tuple[Kernel, tuple[Buffer, ...]]]] = {}
     for kernel in kernels:
         key, buffers = structure(kernel)
-        alike.setdefault(key, []).append((kernel, buffers))
-    groups = list(alike.values())
+        isomorphic.setdefault(key, []).append((kernel, buffers))
+    groups = list(isomorphic.values())
     count = max(min(files, -(-len(groups) // 2)), -(-len(groups) // KERNELS_PER_FILE))
     return [_file(groups[i::count], isa) for i in range(count)]
 

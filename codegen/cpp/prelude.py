@@ -34,7 +34,7 @@ _BYTES = {
 @functools.cache
 def sections() -> dict[str, tuple[str, tuple[str, ...]]]:
     """Returns a table: name or "name type" -> (text, names of the sections that it needs)."""
-    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    table: dict[str, tuple[str, tuple[str, ...]]] = {}
     for file in ("vector_base.h", "vector_math.h"):
         text = (Path(__file__).parent / file).read_text()
         for part in re.split(r"^//@ ", text, flags=re.M)[1:]:
@@ -43,8 +43,8 @@ def sections() -> dict[str, tuple[str, tuple[str, ...]]]:
             name, *types = names.split()
             wanted = tuple(needs.replace(",", " ").split())
             for key in [f"{name} {t}" for t in types] or [name]:
-                found[key] = (body.strip() + "\n", wanted)
-    return found
+                table[key] = (body.strip() + "\n", wanted)
+    return table
 
 
 UNTYPED = frozenset(
@@ -90,18 +90,18 @@ class Prelude:
 
     def _source(self, name: str, element: str, lanes: int) -> tuple[str, tuple[str, ...]]:
         table = sections()
-        found = table.get(f"{name} {element}") or table.get(name)
-        if found is not None:
-            return found
+        section = table.get(f"{name} {element}") or table.get(name)
+        if section is not None:
+            return section
         if name == "transpose":
             return transpose(lanes), ("parts",)
-        if name.startswith("across_"):
-            return across(name.removeprefix("across_"), lanes)
+        if name.startswith("horizontal_"):
+            return horizontal(name.removeprefix("horizontal_"), lanes)
         if name.startswith("first_"):
             _, count, kind = name.split("_")
             return first(kind, int(count)), ()
-        if name.startswith("so_far_"):
-            return so_far(name.removeprefix("so_far_"), lanes)
+        if name.startswith("inclusive_scan_"):
+            return inclusive_scan(name.removeprefix("inclusive_scan_"), lanes)
         return sleef(name, element, lanes)
 
     def _instance(self, text: str, element: str, lanes: int) -> str:
@@ -128,7 +128,7 @@ class Prelude:
         return common + "".join(types) + "".join(self._sections.values())
 
 
-_ACROSS = {
+_COMBINE = {
     "sum": "v + w",
     "prod": "v * w",
     "any": "v | w",
@@ -138,12 +138,12 @@ _ACROSS = {
 }
 
 
-def across(kind: str, lanes: int) -> tuple[str, tuple[str, ...]]:
+def horizontal(kind: str, lanes: int) -> tuple[str, tuple[str, ...]]:
     """Returns the text that combines a vector's lanes, in log2(lanes) exchanges, and its dependencies."""
     if kind in ("argmax", "argmin"):
         sign = ">" if kind == "argmax" else "<"
         return (
-            f"template <class P> FN E fl_across_{kind}(V v, P at, i64 *best) {{\n"
+            f"template <class P> FN E fl_horizontal_{kind}(V v, P at, i64 *best) {{\n"
             "  E x = v[0]; i64 p = at[0];\n"
             "  for (int l = 1; l < L; l++) {\n"
             "    const E y = v[l]; const i64 q = at[l];\n"
@@ -155,9 +155,9 @@ def across(kind: str, lanes: int) -> tuple[str, tuple[str, ...]]:
     half = lanes // 2
     while half:
         order = ", ".join(str(lane ^ half) for lane in range(lanes))
-        lines.append(f"  {{ const V w = SHUFFLE(v, I, {order}); v = {_ACROSS[kind]}; }}\n")
+        lines.append(f"  {{ const V w = SHUFFLE(v, I, {order}); v = {_COMBINE[kind]}; }}\n")
         half //= 2
-    text = f"FN E fl_across_{kind}(V v) {{\n{''.join(lines)}  return v[0];\n}}\n"
+    text = f"FN E fl_horizontal_{kind}(V v) {{\n{''.join(lines)}  return v[0];\n}}\n"
     return text, (kind,) if kind in ("max", "min") else ()
 
 
@@ -168,21 +168,21 @@ def first(kind: str, count: int) -> str:
     return f"FN E fl_first_{count}_{kind}(V v) {{\n  return {text};\n}}\n"
 
 
-def so_far(kind: str, lanes: int) -> tuple[str, tuple[str, ...]]:
+def inclusive_scan(kind: str, lanes: int) -> tuple[str, tuple[str, ...]]:
     """Returns the text that combines each lane with the lanes before it and with `before`, and its
-    dependencies. `before` then becomes the combination of all lanes in all places. `nothing` is the neutral
+    dependencies. `before` then becomes the combination of all lanes in all places. `neutral` is the neutral
     element."""
     lines, step = [], 1
     while step < lanes:
         order = ", ".join(str(k - step if k >= step else lanes + k) for k in range(lanes))
         lines.append(
-            f"  {{ const V w = SHUFFLE2(v, nothing, I, {order}); v = {_ACROSS[kind]}; }}\n"
+            f"  {{ const V w = SHUFFLE2(v, neutral, I, {order}); v = {_COMBINE[kind]}; }}\n"
         )
         step *= 2
     last = ", ".join([str(lanes - 1)] * lanes)
     text = (
-        f"FN V fl_so_far_{kind}(V v, V nothing, V *before) {{\n{''.join(lines)}"
-        f"  const V w = *before; v = {_ACROSS[kind]};\n  *before = SHUFFLE(v, I, {last});\n  return v;\n}}\n"
+        f"FN V fl_inclusive_scan_{kind}(V v, V neutral, V *before) {{\n{''.join(lines)}"
+        f"  const V w = *before; v = {_COMBINE[kind]};\n  *before = SHUFFLE(v, I, {last});\n  return v;\n}}\n"
     )
     return text, (kind,) if kind in ("max", "min") else ()
 

@@ -7,15 +7,15 @@ from frameloom.codegen.cpp.prelude import ELEMENTS
 from frameloom.codegen.cpp.value import Lanes, Value
 from frameloom.codegen.schedule.cost import size
 from frameloom.codegen.schedule.layout import row_major, stride
-from frameloom.codegen.schedule.looptree import Pass, Row
+from frameloom.codegen.schedule.loop_nest import Pass, RowBuffer
 from frameloom.ir.index import linear
 from frameloom.ir.node import axis
 
 
-class Rows(Memory):
+class RowBuffers(Memory):
     """Adds row buffers to memory."""
 
-    def declare_row(self, row: Row, p: Pass) -> None:
+    def declare_row(self, row: RowBuffer, p: Pass) -> None:
         """Declares the buffer in the current scope: vectors inside a lane loop around it, else elements."""
         name = self.fresh("row")
         if self.is_vector(row.node):
@@ -26,7 +26,7 @@ class Rows(Memory):
             self.line(f"{ELEMENTS[row.node.dtype]} {name}[{count}] __attribute__((aligned(64)));")
         self.scopes[-1].names[row] = Value((name,), row.node.dtype)
 
-    def _row_places(self, row: Row) -> tuple[list[str], str]:
+    def _row_places(self, row: RowBuffer) -> tuple[list[str], str]:
         """Returns (an expression per unrolled copy, the vector type or "" for single elements)."""
         name = self.find(row).texts[0]
         offset = linear([axis(a) for a in row.axes], row_major(row.axes))
@@ -42,13 +42,13 @@ class Rows(Memory):
             self.type_of(row.node.dtype, lanes.width),
         )
 
-    def write_row(self, row: Row) -> None:
+    def write_row(self, row: RowBuffer) -> None:
         value = self.value(row.node)
         places, vector = self._row_places(row)
         for place, text in zip(places, value.texts, strict=True):
             self.line(f"store({place}, {text});" if vector else f"{place} = {text};")
 
-    def read_row(self, row: Row) -> None:
+    def read_row(self, row: RowBuffer) -> None:
         places, vector = self._row_places(row)
         texts = []
         for place in places:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from frameloom.codegen.cpp.vector import Isa
 from frameloom.codegen.schedule.cost import cost, size
 from frameloom.codegen.schedule.layout import coalesce, row_major, stride
-from frameloom.codegen.schedule.looptree import Accumulate, Assign, Fold, Pass, Tree, nodes
+from frameloom.codegen.schedule.loop_nest import Accumulate, Assign, Fold, Pass, Tree, nodes
 from frameloom.codegen.schedule.sink import Sink
 from frameloom.codegen.schedule.threads import BLOCK, CHUNKS, PARALLEL_WORK, ROWS_ENOUGH, work
 from frameloom.codegen.schedule.tile_cpu import element_bytes
@@ -48,13 +48,13 @@ def schedule_scatter(kernel: Kernel, isa: Isa) -> Tree:
     units = {a: index(0) for a in scatter.axes if not may_exceed_1(a.extent)}
     goals = [g.renamed(units, axes) for g in goals]
     # Neighbouring axes along which no element is written twice become one if they are contiguous in memory.
-    alone = tuple(a for a in axes if a not in scatter.scatter.along)
-    goals, alone = coalesce(goals, alone)
-    row = _row(goals[0], alone)
+    conflict_free = tuple(a for a in axes if a not in scatter.scatter.along)
+    goals, conflict_free = coalesce(goals, conflict_free)
+    row = _row(goals[0], conflict_free)
     store, *checks = goals
     item = Assign(scatter.buffer, store.offset, store.value, scatter.scatter.kind)
-    found = {n.arg: None for g in goals for n in loads(g.roots)}
-    buffers = tuple(dict.fromkeys((*found, *(s.buffer for s in kernel.stores))))
+    loaded = {n.arg: None for g in goals for n in loads(g.roots)}
+    buffers = tuple(dict.fromkeys((*loaded, *(s.buffer for s in kernel.stores))))
     stops = tuple((f.buffer, g.value) for f, g in zip(flags, checks, strict=True))
     passed = [Assign(f.buffer, f.offset, FALSE) for f in flags]
     if not store.axes:
@@ -66,7 +66,7 @@ def schedule_scatter(kernel: Kernel, isa: Isa) -> Tree:
         computed = [element_bytes(n) for n in nodes(p.body) if row in n.free]
         p.vector, p.lanes = row, isa.lanes(max(scatter.buffer.dtype.bytes, *computed))
         p.unroll = 4 if hint_of(row.extent) >= 4 * p.lanes and cost(nodes(p.body)) <= 20 else 1
-    _share(p, alone)
+    _share(p, conflict_free)
     if not p.parallel and row is None:
         # As in eager mode, the writes before a bad index are done.
         item.checks = stops
@@ -76,23 +76,25 @@ def schedule_scatter(kernel: Kernel, isa: Isa) -> Tree:
     return Tree([p, *(Assign(f.buffer, f.offset, f.value) for f in flags)], buffers)
 
 
-def _row(goal: Sink, alone: Sequence[Axis]) -> Axis | None:
+def _row(goal: Sink, conflict_free: Sequence[Axis]) -> Axis | None:
     """Returns the axis along which the elements of a row are contiguous; None if there is none."""
     mask, place = guarded(goal.offset)
-    for a in alone:
-        found = stride(place, a)
-        if found is not None and found[0] == 1 and (mask is None or a not in mask.free):
+    for a in conflict_free:
+        along = stride(place, a)
+        if along is not None and along[0] == 1 and (mask is None or a not in mask.free):
             return a
     return None
 
 
-def _share(p: Pass, alone: Sequence[Axis]) -> None:
+def _share(p: Pass, conflict_free: Sequence[Axis]) -> None:
     """Makes `p` parallel: threads share the outermost loops that write no element twice, or blocks of the
     lanes. Elements that are written one by one keep their order: otherwise neighbours in memory would be read
     far apart in time."""
     if work(p) < PARALLEL_WORK:
         return
-    split = next((k for k, a in enumerate(p.axes) if a not in alone or a == p.vector), len(p.axes))
+    split = next(
+        (k for k, a in enumerate(p.axes) if a not in conflict_free or a == p.vector), len(p.axes)
+    )
     if size(p.axes[:split]) >= ROWS_ENOUGH or (p.vector is None and size(p.axes[:split]) > 1):
         p.parallel, p.split = True, split
     elif p.vector is not None:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from frameloom.codegen.cpp.accumulator_strips import Strips
+from frameloom.codegen.cpp.accumulator_strips import AccumulatorStrips
 from frameloom.codegen.schedule.cost import size
-from frameloom.codegen.schedule.looptree import Pass
+from frameloom.codegen.schedule.loop_nest import Pass
 from frameloom.codegen.schedule.threads import CHUNKS
 from frameloom.ir.node import Axis
 from frameloom.ir.symbolic.expr import Int, Size
@@ -24,7 +24,7 @@ _DECLARATION = re.compile(r"\s*(const \w+|\w+ \*const) (\w+) = .*")
 _REPEATED = re.compile(r"= splat<\w+>\(\(\w+\)\([\w.+-]+\)\);$")
 
 
-class Threads(Strips):
+class Threads(AccumulatorStrips):
     """Adds loop nests that threads share."""
 
     def _loops(self, p: Pass, axes: tuple[Axis, ...], start: str, end: str | None) -> None:
@@ -90,15 +90,15 @@ class Threads(Strips):
             self._blocks_as_one(p, first, last)
         else:
             self._work_items(p, first, last)
-        given = self._given()
-        parameters = ", ".join(f"{type_} {name}" for name, type_ in given.items())
+        captures = self._captures()
+        parameters = ", ".join(f"{type_} {name}" for name, type_ in captures.items())
         self.scopes[-1].head = (
             f"const auto {function} = [&](const i64 {first}, const i64 {last}"
             f"{parameters and ', '}{parameters}) __attribute__((noinline))"
         )
         self.close()
         self.line(";")
-        more = "".join(f", {name}" for name in given)
+        more = "".join(f", {name}" for name in captures)
         total = _items(p)
         self.line(f"if ({enough[0]} >= {enough[1]}) {{")
         self.line("#pragma omp parallel\n{")
@@ -108,7 +108,7 @@ class Threads(Strips):
         )
         self.line(f"}}\n}} else {function}(0, {total}{more});")
 
-    def _given(self) -> dict[str, str]:
+    def _captures(self) -> dict[str, str]:
         """Returns the names of enclosing scopes that the current scope uses, with their types, as parameters.
         Captured names would be loaded again after each store. Vectors that repeat a number are made again
         inside: calls with vector arguments leave registers in a state that slows down the code after them."""
@@ -116,16 +116,16 @@ class Threads(Strips):
         around = [line for outer in self.scopes[:-1] for line in outer.lines]
         declared = {m[2]: m for line in around if (m := _DECLARATION.match(line))}
         words = dict.fromkeys(re.findall(r"\w+", "\n".join(scope.lines)))
-        again = [m[0] for name in words if (m := declared.get(name)) and _REPEATED.search(m[0])]
-        scope.lines[:0] = [f"  {line}" for line in again]
+        splats = [m[0] for name in words if (m := declared.get(name)) and _REPEATED.search(m[0])]
+        scope.lines[:0] = [f"  {line}" for line in splats]
         words = dict.fromkeys(re.findall(r"\w+", "\n".join(scope.lines)))
-        given: dict[str, str] = {}
+        captures: dict[str, str] = {}
         for name in words:
             if re.fullmatch(r"z\d+", name):
-                given[name] = "const i64"
+                captures[name] = "const i64"
             elif name in declared and not re.search(r"\dx\d", declared[name][1]):
-                given[name] = declared[name][1]
-        return given
+                captures[name] = declared[name][1]
+        return captures
 
     def _blocks_as_one(self, p: Pass, first: str, last: str) -> None:
         """Writes the loop for work items that are only blocks of the lane axis."""

@@ -1,5 +1,5 @@
-"""Transposed loads in C++: squares that are contiguous along an axis other than the lanes go through a tile
-in the cache.
+"""Transposed loads in C++: square tiles that are contiguous along an axis other than the lanes go through
+a larger tile in the cache.
 
 After that, everything else is read and written row by row, in runs of SPAN positions. A single square would
 touch as many rows as there are lanes, one cache line of each. Rows that are a power of two apart map to the
@@ -14,27 +14,33 @@ from frameloom.codegen.cpp.lanes import LaneLoops
 from frameloom.codegen.cpp.prelude import ELEMENTS
 from frameloom.codegen.cpp.value import Value
 from frameloom.codegen.schedule.layout import stride
-from frameloom.codegen.schedule.looptree import SQUARES, Pass
+from frameloom.codegen.schedule.loop_nest import TRANSPOSE_BLOCK, Pass
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node, axis
 from frameloom.ir.symbolic.expr import Size
 
 
-class Squares(LaneLoops):
+class TransposeTiles(LaneLoops):
     """Adds loop nests with transposed loads."""
 
-    def squares(self, p: Pass, start: str, end: str | None, body: Callable[[Pass], None]) -> None:
-        """Writes loops over SQUARES positions of the other axis times the lane positions from `start` to
-        `end`, one tile at a time."""
+    def transpose_tiles(
+        self, p: Pass, start: str, end: str | None, body: Callable[[Pass], None]
+    ) -> None:
+        """Writes loops over TRANSPOSE_BLOCK positions of the other axis times the lane positions from `start`
+        to `end`, one tile at a time."""
         plan = p.transposed
         whole = self.fresh("n")
-        self.line(f"const i64 {whole} = {self.value(axis(plan.block)).texts[0]} * {SQUARES};")
-        last = self.end_of_step(whole, SQUARES, plan.axis.extent)
+        self.line(
+            f"const i64 {whole} = {self.value(axis(plan.block)).texts[0]} * {TRANSPOSE_BLOCK};"
+        )
+        last = self.end_of_step(whole, TRANSPOSE_BLOCK, plan.axis.extent)
         pitch = plan.span + 64 // min(load.dtype.bytes for load in plan.loads)
         tiles = []
         for load in plan.loads:
             name = self.fresh("tile")
-            self.line(f"{_element(load)} {name}[{SQUARES * pitch}] __attribute__((aligned(64)));")
+            self.line(
+                f"{_element(load)} {name}[{TRANSPOSE_BLOCK * pitch}] __attribute__((aligned(64)));"
+            )
             tiles.append(name)
         span = self.fresh("span")
         lanes_end = end or str(p.vector.extent)
@@ -50,14 +56,14 @@ class Squares(LaneLoops):
             if isinstance(plan.axis.extent, Size) or plan.axis.extent >= p.lanes:
                 self.open(f"for (; {first} <= {last} - {p.lanes}; {first} += {p.lanes})")
                 for load, tile in zip(plan.loads, tiles, strict=True):
-                    self._square(p, load, first, p.lanes, place(tile, first), pitch)
+                    self._transpose_tile(p, load, first, p.lanes, place(tile, first), pitch)
                 self.close()
             if (rest := plan.axis.extent % p.lanes) != 0:
                 self.open(f"if ({first} < {last})")
                 if isinstance(rest, Size):
                     rest = f"({last} - {first})"
                 for load, tile in zip(plan.loads, tiles, strict=True):
-                    self._square(p, load, first, rest, place(tile, first), pitch)
+                    self._transpose_tile(p, load, first, rest, place(tile, first), pitch)
                 self.close()
 
         self.by_lanes(p, span, limit, fill, 1)
@@ -73,7 +79,7 @@ class Squares(LaneLoops):
         self.close()
         self.close()
 
-    def _square(
+    def _transpose_tile(
         self, p: Pass, load: Node, first: str, count: int | str, place: str, pitch: int
     ) -> None:
         """Transposes `count` positions of the other axis from `first` on, times the current lanes, into the

@@ -93,9 +93,9 @@ class Values(Ops):
 
     def find(self, key: object) -> Value | None:
         for scope in reversed(self.scopes):
-            found = scope.names.get(key)
-            if found is not None:
-                return found
+            value = scope.names.get(key)
+            if value is not None:
+                return value
         return None
 
     def level(self, node: Node) -> int:
@@ -107,15 +107,15 @@ class Values(Ops):
             if n in known:
                 stack.pop()
                 continue
-            found = self._known_level(n)
-            if found is None:
+            level = self._known_level(n)
+            if level is None:
                 waiting = [s for s in n.srcs if s not in known]
                 if waiting:
                     stack.extend(waiting)
                     continue
-                found = max((known[s] for s in n.srcs), default=0)
-                self.scopes[found].levels[n] = found
-            known[n] = found
+                level = max((known[s] for s in n.srcs), default=0)
+                self.scopes[level].levels[n] = level
+            known[n] = level
             stack.pop()
         return known[node]
 
@@ -139,9 +139,9 @@ class Values(Ops):
 
     def value(self, node: Node) -> Value:
         """Returns the node's value; defines it now if it is not yet defined."""
-        found = self.find(node)
-        if found is not None:
-            return found
+        value = self.find(node)
+        if value is not None:
+            return value
         stack = [node]
         while stack:
             n = stack[-1]
@@ -154,26 +154,26 @@ class Values(Ops):
                 continue
             stack.pop()
             self._define(n)
-        found = self.find(node)
-        assert found is not None
-        return found
+        value = self.find(node)
+        assert value is not None
+        return value
 
     def _operands(self, n: Node) -> list[Node]:
         if n.op is Op.LOAD:
             return [*self._address_parts(n), *n.srcs[1:]]
         if is_index(n) and self.is_vector(n):
-            found = stride(n, self.lanes.axis)
-            if found is not None:
-                return [found[1]]
+            along = stride(n, self.lanes.axis)
+            if along is not None:
+                return [along[1]]
         return list(n.srcs)
 
     def _address_parts(self, load: Node) -> list[Node]:
         offset = load.srcs[0]
         if not self.is_vector(offset):
             return [offset]
-        found = stride(offset, self.lanes.axis)
-        if found is not None:
-            return [found[1]]
+        along = stride(offset, self.lanes.axis)
+        if along is not None:
+            return [along[1]]
         return [part for part in self.gather_parts(load) if part is not None]
 
     def gather_parts(self, load: Node) -> tuple[Node | None, Node]:
@@ -269,10 +269,10 @@ class Values(Ops):
         if n.op is Op.LOAD:
             return n.dtype, self.load_texts(n)
         if is_index(n):
-            found = stride(n, lanes.axis)
-            if found is not None:
+            along = stride(n, lanes.axis)
+            if along is not None:
                 dtype = DType.I32 if index_fits_i32(n) else DType.I64
-                return dtype, self._index_texts(dtype, *found)
+                return dtype, self._index_texts(dtype, *along)
         if n.op is Op.CONST:
             raise AssertionError("constants are scalars")
         # Positions are compared and computed in 32 bits if they fit.

@@ -387,6 +387,6 @@ extern "C" void *dlsym(void *, const char *);
 // 5 is RTLD_LAZY | RTLD_NOLOAD: only if the library is loaded already.
 static void *const fl_torch = dlopen("libtorch_cpu.so", 5);
 template <class F> static F fl_find(const char *name, F otherwise) {
-  void *const found = fl_torch ? dlsym(fl_torch, name) : 0;
-  return found ? (F)found : otherwise;
+  void *const symbol = fl_torch ? dlsym(fl_torch, name) : 0;
+  return symbol ? (F)symbol : otherwise;
 }

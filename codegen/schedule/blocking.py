@@ -9,7 +9,7 @@ the first.
 from __future__ import annotations
 
 from frameloom.codegen.schedule.cost import count
-from frameloom.codegen.schedule.looptree import Assign, Blocked, Pass, nodes
+from frameloom.codegen.schedule.loop_nest import Assign, Blocked, Pass, nodes
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import linear
 from frameloom.ir.node import Axis, Node, axis
@@ -18,7 +18,7 @@ from frameloom.ir.substitute import substitute
 from frameloom.ir.symbolic.expr import Int, Size, hint_of
 
 FIRST_CACHE = 32 << 10
-KEPT = 16 << 10  # of the data that is read again, in one block
+BLOCK_BYTES = 16 << 10  # of the data that is read again, in one block
 RUN = 1 << 10  # minimum bytes along the inner loops of a block: what the hardware prefetches
 
 
@@ -34,11 +34,13 @@ def block(p: Pass) -> None:
     for at in range(len(p.axes) - 1):
         outer, cut = p.axes[at], p.axes[at + 1]
         inner = (*p.axes[at + 2 :], *(a for q in passes[1:] for a in q.axes))
-        again = sum(_bytes(n, (cut, *inner)) for n in loads if outer not in n.free)
-        if again <= FIRST_CACHE or any(n.op is Op.REDUCE and cut in n.free for n in nodes(p.body)):
+        reused_bytes = sum(_bytes(n, (cut, *inner)) for n in loads if outer not in n.free)
+        if reused_bytes <= FIRST_CACHE or any(
+            n.op is Op.REDUCE and cut in n.free for n in nodes(p.body)
+        ):
             continue
         step = p.lanes * p.unroll if cut == p.vector else 1
-        length = _length(cut.extent, KEPT * hint_of(cut.extent) // again, step)
+        length = _length(cut.extent, BLOCK_BYTES * hint_of(cut.extent) // reused_bytes, step)
         if length * count(inner) * min(n.dtype.bytes for n in loads) < RUN:
             continue
         blocks = Axis(f"{cut.name}b", -(-cut.extent // length))

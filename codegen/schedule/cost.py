@@ -20,9 +20,9 @@ _WEIGHTS = {
 
 def weight(node: Node) -> float:
     """Returns the cost of the node itself, without its sources."""
-    found = _WEIGHTS.get(node.op)
-    if found is not None:
-        return found
+    cycles = _WEIGHTS.get(node.op)
+    if cycles is not None:
+        return cycles
     return 25.0 if node.op in TRANSCENDENTAL else 1.0
 
 

@@ -6,7 +6,7 @@ a list of tensors or a `torch._foreach_` op. The values in which the kernels dif
 numbers) are read at run time, so that one text serves lists of any length and sizes.
 
 Isomorphic kernels of the same *generation* cannot need each other. The generation is the largest number of
-kernels of this form on any path of dependences that leads to the kernel. A group runs where its last kernel
+kernels of this template on any path of dependences that leads to the kernel. A group runs where its last kernel
 can run.
 """
 
@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 
 from frameloom.ir.passes.dependence import Order, Step
 from frameloom.ir.passes.memory import buffers_of, size_in_bytes
-from frameloom.ir.passes.templates import Form, form_of, is_settled, settled
-from frameloom.ir.program import Check, Kernel, KernelList, Kind, Program, Row, is_cuda
+from frameloom.ir.passes.templates import Template, fold_common_numbers, is_static, template_of
+from frameloom.ir.program import Check, Kernel, KernelInstance, KernelList, Kind, Program, is_cuda
 
 LEAST = 4  # minimum number of kernels for which one launch pays
 HELD = 64 << 20  # bytes of intermediates that may be alive at once for the kernels of one list
@@ -27,15 +27,15 @@ HELD = 64 << 20  # bytes of intermediates that may be alive at once for the kern
 
 def lists(program: Program) -> Program:
     """Returns `program` with isomorphic GPU kernels joined to lists."""
-    found = _forms(program)
-    if not found:
+    candidates = _candidates(program)
+    if not candidates:
         return program
     order = Order()
     needs = [order.needs(n, step) for n, step in enumerate(program.steps)]
-    groups = _groups(program, found, needs)
+    groups = _groups(program, candidates, needs)
     if not groups:
         return program
-    return replace(program, steps=tuple(_ordered(program, groups, found, needs)))
+    return replace(program, steps=tuple(_ordered(program, groups, candidates, needs)))
 
 
 @dataclass(eq=False)
@@ -46,12 +46,12 @@ class _Group:
     ready: list[int] = field(default_factory=list)
 
 
-_Found = dict[int, tuple[Hashable, Form, Row]]
+_Candidates = dict[int, tuple[Hashable, Template, KernelInstance]]
 
 
-def _forms(program: Program) -> _Found:
-    """Returns number of a step -> key, form and row, for keys that enough steps have."""
-    found: _Found = {}
+def _candidates(program: Program) -> _Candidates:
+    """Returns number of a step -> key, template and instance, for keys that enough steps have."""
+    candidates: _Candidates = {}
     counts: dict[Hashable, int] = {}
     checks = {s.buffer for s in program.steps if isinstance(s, Check)}
     for number, step in enumerate(program.steps):
@@ -59,16 +59,16 @@ def _forms(program: Program) -> _Found:
             continue
         if any(s.buffer in checks for s in step.stores):
             continue
-        made = form_of(step)
-        if made is not None and is_settled(made[1]):
-            key = (step.device, made[0].key)
-            found[number] = (key, *made)
+        pair = template_of(step)
+        if pair is not None and is_static(pair[1]):
+            key = (step.device, pair[0].key)
+            candidates[number] = (key, *pair)
             counts[key] = counts.get(key, 0) + 1
-    return {n: f for n, f in found.items() if counts[f[0]] >= LEAST}
+    return {n: f for n, f in candidates.items() if counts[f[0]] >= LEAST}
 
 
-def _groups(program: Program, found: _Found, needs: list[set[int]]) -> list[_Group]:
-    before: list[dict[Hashable, int]] = []  # key -> generation of the next kernel of this form
+def _groups(program: Program, candidates: _Candidates, needs: list[set[int]]) -> list[_Group]:
+    before: list[dict[Hashable, int]] = []  # key -> generation of the next kernel of this template
     members: dict[Hashable, list[int]] = {}
     for number in range(len(program.steps)):
         known: dict[Hashable, int] = {}
@@ -76,8 +76,8 @@ def _groups(program: Program, found: _Found, needs: list[set[int]]) -> list[_Gro
             for key, generation in before[n].items():
                 if known.get(key, 0) < generation:
                     known[key] = generation
-        if number in found:
-            key = found[number][0]
+        if number in candidates:
+            key = candidates[number][0]
             generation = known.get(key, 0)
             members.setdefault((key, generation), []).append(number)
             known[key] = generation + 1
@@ -109,7 +109,7 @@ def _parts(program: Program, numbers: list[int]) -> Iterator[list[int]]:
 
 
 def _ordered(
-    program: Program, groups: list[_Group], found: _Found, needs: list[set[int]]
+    program: Program, groups: list[_Group], candidates: _Candidates, needs: list[set[int]]
 ) -> Iterator[Step | KernelList]:
     """Yields the steps in an order in which dependences come first, each group at one place if possible."""
     users: list[list[int]] = [[] for _ in needs]
@@ -148,16 +148,23 @@ def _ordered(
         for m in now:
             del group_of[m]
         if len(now) >= LEAST:
-            yield _list(program, now, found)
+            yield _list(program, now, candidates)
         else:
             yield from (program.steps[m] for m in now)
         done(now)
 
 
-def _list(program: Program, numbers: list[int], found: _Found) -> KernelList:
+def _list(program: Program, numbers: list[int], candidates: _Candidates) -> KernelList:
     kernels = tuple(s for n in numbers if isinstance(s := program.steps[n], Kernel))
-    form, rows = settled(found[numbers[0]][1], [found[n][2] for n in numbers])
+    template, instances = fold_common_numbers(
+        candidates[numbers[0]][1], [candidates[n][2] for n in numbers]
+    )
     origin = tuple(dict.fromkeys(line for k in kernels for line in k.origin))
     return KernelList(
-        f"{kernels[0].name}_list", form.stores, form.columns, form.numbers, rows, origin
+        f"{kernels[0].name}_list",
+        template.stores,
+        template.columns,
+        template.numbers,
+        instances,
+        origin,
     )

@@ -105,16 +105,16 @@ def _adjacent(g: Sink, outer: Axis, inner: Axis) -> bool:
 
 def _index_expressions(roots: Iterable[Node]) -> list[Node]:
     """Returns the largest index expressions, and those under a division."""
-    found: dict[Node, None] = {}
+    expressions: dict[Node, None] = {}
     for root in roots:
         if is_index(root):
-            found[root] = None
+            expressions[root] = None
     for n in topological(roots):
         inside = is_index(n)
         for s in n.srcs:
             if s.free and is_index(s) and (not inside or n.op in (Op.FLOORDIV, Op.MOD)):
-                found[s] = None
-    return list(found)
+                expressions[s] = None
+    return list(expressions)
 
 
 def _mergeable(expressions: list[Node], outer: Axis, inner: Axis) -> bool:

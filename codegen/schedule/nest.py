@@ -19,9 +19,9 @@ from dataclasses import replace
 from frameloom.codegen.cpp.vector import Isa
 from frameloom.codegen.schedule.cost import count
 from frameloom.codegen.schedule.layout import coalesce
-from frameloom.codegen.schedule.looptree import Accumulate, Assign, Fold, Pass, Tree
-from frameloom.codegen.schedule.pieces import row_by_row
+from frameloom.codegen.schedule.loop_nest import Accumulate, Assign, Fold, Pass, Tree
 from frameloom.codegen.schedule.repeated import repeated
+from frameloom.codegen.schedule.row_parts import row_by_row
 from frameloom.codegen.schedule.scans import Scan, steps_of
 from frameloom.codegen.schedule.scratch import is_scratch, materialise
 from frameloom.codegen.schedule.sink import Sink
@@ -35,19 +35,21 @@ from frameloom.ir.substitute import loads, topological
 
 def schedule(kernel: Kernel, isa: Isa) -> Tree:
     """Returns the loop tree of `kernel` for vectors of `isa`."""
-    found = steps_of(kernel.stores)
+    steps = steps_of(kernel.stores)
     body: list[Pass | Assign | Accumulate] = []
     buffers: dict[Buffer, None] = {}
-    scratch = found.scratch
-    for step in found.steps:
+    scratch = steps.scratch
+    for step in steps.steps:
         stores = step.stores if isinstance(step, Scan) else split(step)
         if isinstance(step, Scan):
             body.append(step.tree())
         else:
             goals = [Sink(s.axes, s.value, s.buffer, s.offset) for s in stores]
-            goals, made = materialise([_without_unit_axes(g) for g in goals], len(scratch))
+            goals, stored_buffers = materialise(
+                [_without_unit_axes(g) for g in goals], len(scratch)
+            )
             body += _Block(frozenset(), frozenset(), 0).build(goals)
-            scratch += made
+            scratch += stored_buffers
         for s in stores:
             buffers |= dict.fromkeys(n.arg for n in loads((s.offset, s.value)))
             buffers[s.buffer] = None
@@ -94,15 +96,15 @@ class _Block:
     # --- goals
 
     def _with_reductions(self, goals: Sequence[Sink]) -> list[Sink]:
-        found: dict[Node, None] = {}
+        seen: dict[Node, None] = {}
         waiting = list(goals)
         result = list(goals)
         while waiting:
             goal = waiting.pop()
             for reduction in self._inside(goal.roots):
-                if reduction in found or not reduction.free <= self.bound:
+                if reduction in seen or not reduction.free <= self.bound:
                     continue
-                found[reduction] = None
+                seen[reduction] = None
                 new = Sink(
                     reduction.arg.axes,
                     reduction.srcs[0],
@@ -116,7 +118,7 @@ class _Block:
     def _inside(self, roots: Iterable[Node]) -> list[Node]:
         """Returns the REDUCEs to compute for `roots`, without those nested in one that is complete at this
         block."""
-        found: list[Node] = []
+        reduce_nodes: list[Node] = []
         seen: set[Node] = set()
         stack = list(roots)
         while stack:
@@ -125,11 +127,11 @@ class _Block:
                 continue
             seen.add(n)
             if n.op is Op.REDUCE:
-                found.append(n)
+                reduce_nodes.append(n)
                 if n.free <= self.bound:
                     continue
             stack.extend(n.srcs)
-        return found
+        return reduce_nodes
 
     def _planned(self, goal: Sink) -> Sink:
         """Sets `bind`: the open axes that the unfinished reductions inside depend on, smallest set first."""

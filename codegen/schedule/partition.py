@@ -30,7 +30,7 @@ from frameloom.ir.substitute import fold, loads, space, substitute, transform, w
 from frameloom.ir.symbolic.expr import Int, may_exceed_1
 
 MANY = 1000  # stores of one kernel; more means that cutting does not end
-BORDER = 1 / 3  # of an axis; a shorter piece, such as the border of a window, uses a mask instead
+BORDER = 1 / 3  # of an axis; a shorter part, such as the border of a window, uses a mask instead
 SEPARABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "logaddexp"})
 
 # A value, and the extents of the axes that it is stored over.
@@ -40,39 +40,41 @@ Canonical = tuple[Node, tuple[Int, ...]]
 def partition(program: Program, chip_of: Callable[[str], Chip]) -> Program:
     """Returns `program` with its CUDA kernels cut into launches. `chip_of` returns the chip of a device."""
     steps: list[Kernel | Extern | Check] = []
-    found: dict[Hashable, tuple[Kernel, dict[Buffer, Buffer], list[Kernel]]] = {}
+    cached: dict[Hashable, tuple[Kernel, dict[Buffer, Buffer], list[Kernel]]] = {}
     for step in program.steps:
         if not isinstance(step, Kernel) or not is_cuda(step.device):
             steps.append(step)
             continue
         key, names = nameless(step)
-        if key in found:
-            steps += _said_again(step, names, *found[key])
+        if key in cached:
+            steps += _instantiate(step, names, *cached[key])
             continue
-        made = launches(step, chip_of(step.device))
-        found[key] = (step, names, made)
-        steps += made
+        cut_kernels = launches(step, chip_of(step.device))
+        cached[key] = (step, names, cut_kernels)
+        steps += cut_kernels
     return replace(program, steps=tuple(steps))
 
 
-def _said_again(
-    kernel: Kernel, names: dict[Buffer, Buffer], like: Kernel, names_of_like: dict[Buffer, Buffer],
-    made: Sequence[Kernel],
+def _instantiate(
+    kernel: Kernel, names: dict[Buffer, Buffer], template: Kernel, template_names: dict[Buffer, Buffer],
+    template_launches: Sequence[Kernel],
 ) -> list[Kernel]:  # fmt: skip
     """Returns the launches of `kernel`, renamed from those of `like`, which differs only in names."""
     own = {plain: b for b, plain in names.items()}
-    again = {b: own[plain] for b, plain in names_of_like.items()}
-    for k in made:
+    buffer_map = {b: own[plain] for b, plain in template_names.items()}
+    for k in template_launches:
         for s in k.stores:
-            if s.buffer not in again:  # a part
-                again[s.buffer] = replace(
-                    s.buffer, name=kernel.name + s.buffer.name.removeprefix(like.name)
+            if s.buffer not in buffer_map:  # a part
+                buffer_map[s.buffer] = replace(
+                    s.buffer, name=kernel.name + s.buffer.name.removeprefix(template.name)
                 )
     return [
         Kernel(
-            kernel.name + k.name.removeprefix(like.name), renamed(k.stores, again), kernel.origin
+            kernel.name + k.name.removeprefix(template.name),
+            renamed(k.stores, buffer_map),
+            kernel.origin,
         )
-        for k in made
+        for k in template_launches
     ]
 
 
@@ -98,10 +100,10 @@ def without_unit_axes(store: Store) -> Store:
     def visit(n: Node) -> Node | None:
         if n.op is not Op.REDUCE or all(may_exceed_1(a.extent) for a in n.arg.axes):
             return None
-        kept = tuple(a for a in n.arg.axes if may_exceed_1(a.extent))
-        value = substitute(n.srcs[0], {a: index(0) for a in n.arg.axes if a not in kept})
-        if kept:
-            return fold(n.arg.kind, kept, value)
+        remaining = tuple(a for a in n.arg.axes if may_exceed_1(a.extent))
+        value = substitute(n.srcs[0], {a: index(0) for a in n.arg.axes if a not in remaining})
+        if remaining:
+            return fold(n.arg.kind, remaining, value)
         return index(0) if n.arg.kind in ("argmax", "argmin") else value
 
     offset, value = transform((store.offset, store.value), visit, without_reductions)
@@ -112,7 +114,7 @@ def without_unit_axes(store: Store) -> Store:
 
 
 @dataclass
-class Form:
+class IterationDomain:
     """Outer and inner axes of a store of a launch. `inner` is empty if there is no reduction."""
 
     outer: tuple[Axis, ...]
@@ -123,12 +125,12 @@ class Form:
         return tuple(a.extent for a in self.outer), tuple(a.extent for a in self.inner)
 
 
-def form(store: Store) -> Form | None:
-    """Returns the form of `store`; None if a launch cannot have it."""
-    found = reductions((store.offset, store.value))
-    if not found:
-        return Form(store.axes, ())
-    main = max(found, key=lambda r: count(own_axes(r)) * count(r.arg.axes))
+def iteration_domain(store: Store) -> IterationDomain | None:
+    """Returns the iteration domain of `store`; None if a launch cannot have it."""
+    reduce_nodes = reductions((store.offset, store.value))
+    if not reduce_nodes:
+        return IterationDomain(store.axes, ())
+    main = max(reduce_nodes, key=lambda r: count(own_axes(r)) * count(r.arg.axes))
     outer = tuple(a for a in store.axes if a in own_axes(main))
     inner = main.arg.axes
     rest = tuple(a for a in store.axes if a not in own_axes(main))
@@ -136,10 +138,10 @@ def form(store: Store) -> Form | None:
         return None  # below a reduction that is cut later
     if rest and [a.extent for a in rest] != [a.extent for a in inner]:
         return None
-    for r in found:
+    for r in reduce_nodes:
         if not fits(r, outer, inner, rest):
             return None
-    return Form(outer, rest or inner)
+    return IterationDomain(outer, rest or inner)
 
 
 def fits(r: Node, outer: Sequence[Axis], inner: Sequence[Axis], rest: Sequence[Axis]) -> bool:
@@ -159,7 +161,7 @@ class _Cutter:
         self.chip = chip
         self.device = kernel.stores[0].buffer.device
         self.stores: list[Store] = []
-        self._made: dict[Canonical, Buffer] = {}
+        self._buffer_of: dict[Canonical, Buffer] = {}
         # How many places use the same reduction, each along axes of its own.
         self._uses = Counter(
             _canonical(r, ordered(r.free, s.axes))
@@ -179,13 +181,13 @@ class _Cutter:
         store."""
 
         def visit(n: Node) -> Node | None:
-            found = prefix(n) if n.op is Op.REDUCE else None
-            if found is None or found.along in store.axes:
+            scan = prefix(n) if n.op is Op.REDUCE else None
+            if scan is None or scan.along in store.axes:
                 return None
-            along = Axis(f"{found.k.name}_to", found.k.extent)
-            outside = sorted(found.value.free - {found.k}, key=lambda a: a.name)
-            read = self._materialise(found.up_to(axis(along)), (*outside, along))
-            return at(found, read, along)
+            along = Axis(f"{scan.k.name}_to", scan.k.extent)
+            outside = sorted(scan.value.free - {scan.k}, key=lambda a: a.name)
+            read = self._materialise(scan.up_to(axis(along)), (*outside, along))
+            return at(scan, read, along)
 
         offset, value = transform((store.offset, store.value), visit, without_reductions)
         return replace(store, offset=offset, value=value)
@@ -196,14 +198,14 @@ class _Cutter:
         def visit(n: Node) -> Node | None:
             if n.op is not Op.REDUCE:
                 return None
-            if not (needed := _folded_twice(n)):
+            if not (needed := _dependent_axes(n)):
                 return None
-            if (found := prefix(n)) is not None:
-                axes = sorted(found.value.free, key=lambda a: a.name)
-                return replace(found, value=self._materialise(found.value, axes)).up_to(found.limit)
+            if (scan := prefix(n)) is not None:
+                axes = sorted(scan.value.free, key=lambda a: a.name)
+                return replace(scan, value=self._materialise(scan.value, axes)).up_to(scan.limit)
             while (common := self._common(n, store)) is not None:
                 n = fold(n.arg.kind, n.arg.axes, common)
-                if n.op is not Op.REDUCE or not (needed := _folded_twice(n)):
+                if n.op is not Op.REDUCE or not (needed := _dependent_axes(n)):
                     return n
             first = tuple(a for a in n.arg.axes if a in needed)
             rest = tuple(a for a in n.arg.axes if a not in needed)
@@ -247,7 +249,7 @@ class _Cutter:
                 stack.extend(n.srcs)
                 continue
             axes = ordered(n.free, store.axes)
-            buffer = self._made.get(_canonical(n, axes))
+            buffer = self._buffer_of.get(_canonical(n, axes))
             if len(axes) == len(store.axes) and chunks(n, self.chip) > 1:
                 continue  # combining the chunks' results again joins the launch that does it
             if buffer is not None and buffer != store.buffer:
@@ -262,17 +264,20 @@ class _Cutter:
         return replace(store, offset=offset, value=value)
 
     def _fitting(self, store: Store) -> Store:
-        """Replaces reductions that do not fit the form of the store by loads."""
-        while form(store) is None:
-            found = reductions((store.offset, store.value))
+        """Replaces reductions that do not fit the iteration domain of the store by loads."""
+        while iteration_domain(store) is None:
+            reduce_nodes = reductions((store.offset, store.value))
             main = max(
-                found, key=lambda r: (count(own_axes(r)) * count(r.arg.axes), len(own_axes(r)))
+                reduce_nodes,
+                key=lambda r: (count(own_axes(r)) * count(r.arg.axes), len(own_axes(r))),
             )
             rest = [a for a in store.axes if a not in own_axes(main)]
             extents = [a.extent for a in rest]
             whole = not rest or extents == [a.extent for a in main.arg.axes]
             outer = tuple(a for a in store.axes if a in own_axes(main))
-            misfit = next(r for r in found if not whole or not fits(r, outer, main.arg.axes, rest))
+            misfit = next(
+                r for r in reduce_nodes if not whole or not fits(r, outer, main.arg.axes, rest)
+            )
             # A separate store of this reduction would be cut in the same place again.
             misfit = next(iter(reductions(misfit.srcs)), misfit)
             free = tuple(a for a in store.axes if a in misfit.free)
@@ -285,18 +290,18 @@ class _Cutter:
         """Returns a load of `value`, which an earlier store of its own computes over `axes`."""
         own, canonical = space([a.extent for a in axes]), _canonical(value, axes)
         strides = [size(own[k + 1 :]) for k in range(len(own))]
-        buffer = self._made.get(canonical)
+        buffer = self._buffer_of.get(canonical)
         if buffer is None:
             buffer = Buffer(
-                f"{self.kernel.name}_part{len(self._made)}", value.dtype, tuple(a.extent for a in own),
+                f"{self.kernel.name}_part{len(self._buffer_of)}", value.dtype, tuple(a.extent for a in own),
                 tuple(strides), Kind.TEMP, device=self.device,
             )  # fmt: skip
-            self._made[canonical] = buffer
+            self._buffer_of[canonical] = buffer
             self.add(Store(buffer, linear(map(axis, own), strides), canonical[0], own))
         return load(buffer, linear(map(axis, axes), strides))
 
 
-def _folded_twice(n: Node) -> frozenset[Axis]:
+def _dependent_axes(n: Node) -> frozenset[Axis]:
     """Returns the axes of the reduction that a reduction inside it depends on."""
     own = frozenset(n.arg.axes)
     return frozenset().union(*(r.free & own for r in reductions(n.srcs)))
@@ -320,45 +325,47 @@ def _canonical(value: Node, axes: Sequence[Axis]) -> Canonical:
 
 @dataclass
 class Group:
-    form: Form
+    domain: IterationDomain
     stores: list[Store]
     reads: set[Buffer] = field(default_factory=set)
     writes: set[Buffer] = field(default_factory=set)
 
 
 def _grouped(stores: Sequence[Store]) -> list[Group]:
-    """Groups stores into launches: each joins the first launch of its form after those that write what it
-    loads."""
+    """Groups stores into launches: each joins the first launch of its domain after those that write what
+    it loads."""
     groups: list[Group] = []
     for s in stores:
-        own = form(s)
-        assert own is not None
+        domain = iteration_domain(s)
+        assert domain is not None
         reads = {n.arg for n in loads((s.offset, s.value))}
         first = 0
         for k, g in enumerate(groups):
             # If one launch both reads and writes an input, it reads first (elementwise.py).
             if any(b.kind is not Kind.INPUT for b in g.writes & reads):
                 first = k + 1
-        host = next((g for g in groups[first:] if _joins(own, reads, g)), None)
+        host = next((g for g in groups[first:] if _joins(domain, reads, g)), None)
         if host is None:
-            host = Group(own, [])
+            host = Group(domain, [])
             groups.append(host)
-        elif own.inner and not host.form.inner:
-            host.form = own
+        elif domain.inner and not host.domain.inner:
+            host.domain = domain
         host.stores.append(s)
         host.reads |= reads
         host.writes.add(s.buffer)
     return groups
 
 
-def _joins(own: Form, reads: set[Buffer], group: Group) -> bool:
-    theirs = group.form
-    if own.extents == theirs.extents:
+def _joins(domain: IterationDomain, reads: set[Buffer], group: Group) -> bool:
+    group_domain = group.domain
+    if domain.extents == group_domain.extents:
         return True
-    folding, plain = (own, theirs) if own.inner else (theirs, own)
+    folding, plain = (domain, group_domain) if domain.inner else (group_domain, domain)
     if plain.inner or not folding.inner:
         return False
     # Over the outer axes alone, or over both: then one loop serves both if they read the same tensors.
     outer, inner = folding.extents
-    found = plain.extents[0]
-    return found == outer or (found == (*outer, *inner) and bool(reads & group.reads))
+    plain_extents = plain.extents[0]
+    return plain_extents == outer or (
+        plain_extents == (*outer, *inner) and bool(reads & group.reads)
+    )

@@ -20,15 +20,15 @@ def repeated(goal: Sink) -> Axis | None:
     gathers = [n for n in loads([goal.value]) if any(m.op is Op.LOAD for m in topological(n.srcs[:1]))]  # fmt: skip
     if not gathers:
         return None
-    found = topological([goal.value])
+    nodes = topological([goal.value])
     for a in goal.axes:
         along = stride(goal.offset, a)
         if along is None or along[0] == 1:
             continue
-        wanted = [n for n in found if n.op is Op.LOAD and a in n.free]
+        wanted = [n for n in nodes if n.op is Op.LOAD and a in n.free]
         if not wanted or not all(n in gathers and _moves(n.srcs, a) for n in wanted):
             continue
-        if cost(n for n in found if n.free and a not in n.free and not is_index(n)) >= LEAST:
+        if cost(n for n in nodes if n.free and a not in n.free and not is_index(n)) >= LEAST:
             return a
     return None
 

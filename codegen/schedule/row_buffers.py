@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from frameloom.codegen.schedule.cost import count, size, weight
 from frameloom.codegen.schedule.layout import is_index
-from frameloom.codegen.schedule.looptree import Assign, Item, Pass, Row, nodes
+from frameloom.codegen.schedule.loop_nest import Assign, Item, Pass, RowBuffer, nodes
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
@@ -46,7 +46,7 @@ def _fits(p: Pass, width: int) -> None:
 def _share(earlier: Pass, later: Pass, room: int) -> None:
     """Keeps values of `earlier` that `later` computes, too. `room`: available bytes per position."""
     first = set(nodes(earlier.body))
-    kept = {row.node: row for row in earlier.keeps}
+    rows = {row.node: row for row in earlier.keeps}
     known = {row.node for row in later.reads}
     stack = [
         n for i in later.body
@@ -59,10 +59,10 @@ def _share(earlier: Pass, later: Pass, room: int) -> None:
             continue
         seen.add(n)
         if n in first and n.dtype.bytes <= room and _worth(n, earlier):
-            row = kept.get(n)
+            row = rows.get(n)
             if row is None:
-                row = Row(n, earlier.axes)
-                kept[n] = row
+                row = RowBuffer(n, earlier.axes)
+                rows[n] = row
                 earlier.keeps.append(row)
                 room -= n.dtype.bytes
             later.reads.append(row)

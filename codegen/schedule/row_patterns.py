@@ -25,7 +25,7 @@ def online_sums(folds: Sequence[Fold]) -> dict[Fold, Fold]:
 
     Milakov, Gimelshein: "Online normalizer calculation for softmax" (2018).
     """
-    found: dict[Fold, Fold] = {}
+    pairs: dict[Fold, Fold] = {}
     for s in folds:
         value = s.value
         if s.kind != "sum" or value.op is not Op.EXP or value.dtype is not DType.F32:
@@ -33,8 +33,8 @@ def online_sums(folds: Sequence[Fold]) -> dict[Fold, Fold]:
         inside = value.srcs[0]
         for m in folds:
             if m.kind == "max" and inside.op is Op.SUB and inside.srcs == (m.value, m.result):
-                found.setdefault(m, s)
-    return found
+                pairs.setdefault(m, s)
+    return pairs
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from frameloom.codegen.schedule.cost import size
-from frameloom.codegen.schedule.looptree import Accumulate, Assign, Fold, Pass
+from frameloom.codegen.schedule.loop_nest import Accumulate, Assign, Fold, Pass
 from frameloom.codegen.schedule.scratch import PREFIX
 from frameloom.ir import cumulative
 from frameloom.ir.cumulative import Prefix, prefix
@@ -47,7 +47,7 @@ class Steps:
 
     steps: list[list[Store] | Scan] = field(default_factory=list)
     scratch: list[Buffer] = field(default_factory=list)
-    made: dict[Node, Node] = field(default_factory=dict)
+    stored: dict[Node, Node] = field(default_factory=dict)
 
     def add(self, store: Store) -> None:
         roots = (store.offset, store.value)
@@ -70,8 +70,8 @@ class Steps:
     def _join(self, scan: Scan) -> None:
         """Adds `scan`. Scans over the same loops share a loop nest."""
         last = self.steps[-1] if self.steps else None
-        alike = isinstance(last, Scan) and (last.outer, last.along) == (scan.outer, scan.along)
-        if not alike or {s.buffer for s in last.stores} & _loaded(scan):
+        same_loops = isinstance(last, Scan) and (last.outer, last.along) == (scan.outer, scan.along)
+        if not same_loops or {s.buffer for s in last.stores} & _loaded(scan):
             self.steps.append(scan)
             return
         last.folds.update(scan.folds)
@@ -82,15 +82,15 @@ class Steps:
         all positions."""
 
         def visit(n: Node) -> Node | None:
-            found = prefix(n) if n.op is Op.REDUCE else None
-            if found is None:
+            scan = prefix(n) if n.op is Op.REDUCE else None
+            if scan is None:
                 return None
-            along = Axis(f"{found.k.name}_to", found.k.extent)
-            everywhere = self._kept(found.up_to(axis(along)))
-            known = bounds(found.limit)
+            along = Axis(f"{scan.k.name}_to", scan.k.extent)
+            everywhere = self._materialised(scan.up_to(axis(along)))
+            known = bounds(scan.limit)
             if known is not None and at_most(0, known[0]) and less(known[1], along.extent):
-                return substitute(everywhere, {along: found.limit})
-            return cumulative.at(found, everywhere, along)
+                return substitute(everywhere, {along: scan.limit})
+            return cumulative.at(scan, everywhere, along)
 
         offset, value = transform((store.offset, store.value), visit)
         return replace(store, offset=offset, value=value)
@@ -99,7 +99,7 @@ class Steps:
         """Replaces the reductions that are not the scan's own by loads."""
 
         def visit(n: Node) -> Node | None:
-            return self._kept(n) if n.op is Op.REDUCE and prefix(n) is None else None
+            return self._materialised(n) if n.op is Op.REDUCE and prefix(n) is None else None
 
         folds = dict(scan.folds)
         own = set(folds)
@@ -111,27 +111,27 @@ class Steps:
             stores.append(replace(s, value=value))
         return Scan(scan.outer, scan.along, folds, stores)
 
-    def _kept(self, n: Node) -> Node:
+    def _materialised(self, n: Node) -> Node:
         """Returns a load of `n` from scratch memory, which has one element per position of the axes of
         `n`."""
-        found = self.made.get(n)
-        if found is None:
+        read = self.stored.get(n)
+        if read is None:
             axes = tuple(sorted(n.free, key=lambda a: a.name))
             strides = tuple(size(axes[at + 1 :]) for at in range(len(axes)))
             shape = tuple(a.extent for a in axes)
-            buffer = Buffer(f"{PREFIX}kept{len(self.made)}", n.dtype, shape, strides, Kind.TEMP)
+            buffer = Buffer(f"{PREFIX}kept{len(self.stored)}", n.dtype, shape, strides, Kind.TEMP)
             offset = linear([axis(a) for a in axes], strides)
-            found = self.made[n] = load(buffer, offset)
+            read = self.stored[n] = load(buffer, offset)
             self.add(Store(buffer, offset, n, axes))
             self.scratch.append(buffer)
-        return found
+        return read
 
 
 def steps_of(stores: Sequence[Store]) -> Steps:
-    found = Steps()
+    steps = Steps()
     for store in stores:
-        found.add(store)
-    return found
+        steps.add(store)
+    return steps
 
 
 def _scan(store: Store) -> Scan | None:
@@ -153,9 +153,9 @@ def _collect(roots: Sequence[Node], a: Axis, folds: dict[Node, Node]) -> bool:
         if n in seen or n in folds:
             continue
         seen.add(n)
-        found = prefix(n) if n.op is Op.REDUCE else None
-        if found is not None:
-            value = _at(found, a)
+        scan = prefix(n) if n.op is Op.REDUCE else None
+        if scan is not None:
+            value = _at(scan, a)
             if value is None or not _collect([value], a, folds):
                 return False
             folds[n] = value
@@ -167,8 +167,8 @@ def _collect(roots: Sequence[Node], a: Axis, folds: dict[Node, Node]) -> bool:
     return True
 
 
-def _at(found: Prefix, a: Axis) -> Node | None:
-    return substitute(found.value, {found.k: axis(a)}) if found.along == a else None
+def _at(scan: Prefix, a: Axis) -> Node | None:
+    return substitute(scan.value, {scan.k: axis(a)}) if scan.along == a else None
 
 
 def _loaded(scan: Scan) -> set[Buffer]:

@@ -27,7 +27,7 @@ def is_scratch(buffer: Buffer) -> bool:
 def materialise(goals: Sequence[Sink], before: int = 0) -> tuple[list[Sink], list[Buffer]]:
     """Returns the sinks, with loads instead of such reductions, the sinks that store the reductions, and the
     buffers. `before`: the number of scratch buffers that the kernel already has."""
-    made: dict[Node, tuple[Sink, Node]] = {}
+    stored: dict[Node, tuple[Sink, Node]] = {}
     waiting = list(goals)
     result: list[Sink] = []
     while waiting:
@@ -36,14 +36,14 @@ def materialise(goals: Sequence[Sink], before: int = 0) -> tuple[list[Sink], lis
         if reduction is None:
             result.append(goal)
             continue
-        if reduction not in made:
-            made[reduction] = _stored(reduction, goal, before + len(made))
-            waiting.append(made[reduction][0])
-        read = made[reduction][1]
+        if reduction not in stored:
+            stored[reduction] = _stored(reduction, goal, before + len(stored))
+            waiting.append(stored[reduction][0])
+        read = stored[reduction][1]
         roots = transform(goal.roots, lambda n: read if n is reduction else None)
         offset = roots[1] if goal.offset is not None else None
         waiting.insert(0, replace(goal, value=roots[0], offset=offset))
-    return result, [g.buffer for g, _ in made.values() if g.buffer is not None]
+    return result, [g.buffer for g, _ in stored.values() if g.buffer is not None]
 
 
 def _misfit(goal: Sink) -> Node | None:

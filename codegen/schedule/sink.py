@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from frameloom.codegen.schedule.looptree import Fold
+from frameloom.codegen.schedule.loop_nest import Fold
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.program import Buffer
 from frameloom.ir.substitute import substitute

@@ -23,28 +23,28 @@ from frameloom.ir.substitute import canonical, fold, substitute, topological, tr
 from frameloom.ir.symbolic.compare import surely_positive
 from frameloom.ir.symbolic.expr import Size, gcd
 
-SHORTEST = 16  # positions of a contiguous piece; if shorter, a masked vector is better than a loop
-PIECES = 12  # maximum number of stores added to one kernel by cutting
+SHORTEST = 16  # positions of a contiguous part; if shorter, a masked vector is better than a loop
+MAX_PARTS = 12  # maximum number of stores added to one kernel by cutting
 CUTS = 16  # maximum number of axes cut into digits
 
 
 def split(stores: Sequence[Store], least: float = 0.0) -> list[Store]:
-    """Returns the same stores with axes cut. `least`: the minimum length of a piece, as a fraction of the
+    """Returns the same stores with axes cut. `least`: the minimum length of a part, as a fraction of the
     axis."""
-    # Conditions first: within a piece a division often has one value.
+    # Conditions first: within a part a division often has one value.
     result = [_simplified(s) for s in stores]
-    while len(result) < len(stores) + PIECES and (cut := _threshold(result, least)) is not None:
-        pieces = [piece for s in result for piece in _pieces(s, *cut)]
-        result = [s for s in pieces if not _keeps(s)] or pieces[:1]
+    while len(result) < len(stores) + MAX_PARTS and (cut := _threshold(result, least)) is not None:
+        parts = [part for s in result for part in _split_at(s, *cut)]
+        result = [s for s in parts if not _is_no_op(s)] or parts[:1]
     for _ in range(CUTS):
-        found = _division(result)
-        if found is None:
+        division = _division(result)
+        if division is None:
             break
-        result = [_digits(s, *found) for s in result]
+        result = [_digits(s, *division) for s in result]
     return result
 
 
-def _keeps(store: Store) -> bool:
+def _is_no_op(store: Store) -> bool:
     """Whether the store writes back the element that the buffer already has at this offset."""
     value = store.value
     return value.op is Op.LOAD and value.arg == store.buffer and value.srcs == (store.offset,)
@@ -158,18 +158,18 @@ def _long_enough(stores: Sequence[Store], a: Axis, at: int, least: float) -> boo
     if min(at, a.extent - at) < least * a.extent:
         return False
     contiguous = any(
-        a in s.axes and (found := stride(s.offset, a)) is not None and found[0] == 1 for s in stores
+        a in s.axes and (along := stride(s.offset, a)) is not None and along[0] == 1 for s in stores
     )
     return not contiguous or min(at, a.extent - at) >= SHORTEST
 
 
-def _pieces(store: Store, a: Axis, at: int) -> list[Store]:
+def _split_at(store: Store, a: Axis, at: int) -> list[Store]:
     if a not in store.axes:
         return [store]
-    made = []
+    parts = []
     for start, extent in ((0, at), (at, a.extent - at)):
-        piece = Axis(f"{a.name}f{start}", extent)
-        axes = tuple(piece if b == a else b for b in store.axes)
-        position = add(axis(piece), index(start))
-        made.append(_with_position(store, store.offset, store.value, axes, a, position))
-    return made
+        part = Axis(f"{a.name}f{start}", extent)
+        axes = tuple(part if b == a else b for b in store.axes)
+        position = add(axis(part), index(start))
+        parts.append(_with_position(store, store.offset, store.value, axes, a, position))
+    return parts

@@ -59,12 +59,12 @@ def split_reductions(store: Store, chip: Chip, materialise: Materialise) -> Stor
         outer = ordered(n.free, store.axes)
         flat = _flat(n)
         if flat is not n:
-            made = flat
+            replacement = flat
         elif len(outer) < len(store.axes):
-            made = materialise(n, outer)
+            replacement = materialise(n, outer)
         else:
-            made = _Split(n, chunks(n, chip), outer, materialise).result()
-        roots = transform(roots, {n: made}.get, without_reductions)
+            replacement = _Split(n, chunks(n, chip), outer, materialise).result()
+        roots = transform(roots, {n: replacement}.get, without_reductions)
     return replace(store, offset=roots[0], value=roots[1])
 
 
@@ -88,33 +88,33 @@ def chunks(n: Node, chip: Chip) -> int:
         or total < COLUMNS
     ):
         return 1
-    across = is_across(n)
-    blocks = -(-results // COLUMNS) if across else results
+    outer_reduction = is_outer_reduction(n)
+    blocks = -(-results // COLUMNS) if outer_reduction else results
     if blocks >= 2 * chip.multiprocessors:
         return 1
     wanted = max(-(-WAVES * chip.multiprocessors // blocks), -(-total // HELD))
-    most = total * (COLUMNS if across else 1) // CHUNK
+    most = total * (COLUMNS if outer_reduction else 1) // CHUNK
     return max(1, min(wanted, most))
 
 
-_ACROSS: weakref.WeakKeyDictionary[Node, bool] = weakref.WeakKeyDictionary()
+_OUTER_REDUCTION: weakref.WeakKeyDictionary[Node, bool] = weakref.WeakKeyDictionary()
 
 
-def is_across(n: Node) -> bool:
+def is_outer_reduction(n: Node) -> bool:
     """Whether most of the input is contiguous along the results, not along the reduced axes (cached per
     node)."""
-    found = _ACROSS.get(n)
-    if found is None:
-        found = _ACROSS[n] = _is_across(n)
-    return found
+    cached = _OUTER_REDUCTION.get(n)
+    if cached is None:
+        cached = _OUTER_REDUCTION[n] = _compute_outer_reduction(n)
+    return cached
 
 
-def _is_across(n: Node) -> bool:
+def _compute_outer_reduction(n: Node) -> bool:
     weights = {True: 0, False: 0}
     for m in loads(n.srcs):
         for a in m.srcs[0].free:
-            found = stride(m.srcs[0], a)
-            if found is not None and hint_of(found[0]) == 1 and hint_of(a.extent) >= 8:
+            along = stride(m.srcs[0], a)
+            if along is not None and hint_of(along[0]) == 1 and hint_of(a.extent) >= 8:
                 weights[a in n.free] += m.dtype.bytes * count(m.srcs[0].free)
     return weights[True] > weights[False]
 
@@ -203,22 +203,22 @@ class _Split:
     @property
     def _axes(self) -> tuple[Axis, ...]:
         # Neighbouring results of one block are neighbours in memory.
-        if is_across(self.n):
+        if is_outer_reduction(self.n):
             return (*self.chunk, *self.outer)
         return (*self.outer, *self.chunk)
 
     def _moved(self, kind: str, value: Node) -> Node:
         """Returns `value` at the positions of a chunk; past the end, the neutral element of the reduction."""
-        return self._or_nothing(kind, self._masked(substitute(value, self.positions)))
+        return self._or_identity(kind, self._masked(substitute(value, self.positions)))
 
     def _masked(self, value: Node) -> Node:
         return value if self.mask is None else masked(value, self.mask, self.mask.free)
 
-    def _or_nothing(self, kind: str, value: Node) -> Node:
+    def _or_identity(self, kind: str, value: Node) -> Node:
         if self.mask is None:
             return value
-        nothing = const(identity(kind, value.dtype), value.dtype)
-        return Node(Op.WHERE, value.dtype, (self.mask, value, nothing))
+        neutral = const(identity(kind, value.dtype), value.dtype)
+        return Node(Op.WHERE, value.dtype, (self.mask, value, neutral))
 
     def _count(self, dtype: DType) -> Node:
         """Returns the number of elements of a chunk."""
@@ -237,7 +237,7 @@ class _Split:
         mean = binary(Op.DIV, total, count)
         deviation = binary(Op.SUB, moved, mean)
         square = binary(Op.MUL, deviation, deviation)
-        own = fold("sum", self.inner, self._or_nothing("sum", square))
+        own = fold("sum", self.inner, self._or_identity("sum", square))
         squares = self.materialise(own, self._axes)
         mean = binary(Op.DIV, self.materialise(total, self._axes), count)
         (g,) = transform([g], self._whole(v), without_reductions)
@@ -261,20 +261,20 @@ class _Split:
 
 def reductions(roots: Sequence[Node]) -> list[Node]:
     """Returns every REDUCE below `roots`, inner ones first."""
-    found: list[Node] = []
+    reduce_nodes: list[Node] = []
     seen: set[Node] = set()
     # Like `topological`, but skips nodes that contain no reduction.
     stack: list[Node | tuple[Node]] = [*list(roots)[::-1]]
     while stack:
         n = stack.pop()
         if isinstance(n, tuple):
-            found.append(n[0])
+            reduce_nodes.append(n[0])
         elif n.bound and n not in seen:
             seen.add(n)
             if n.op is Op.REDUCE:
                 stack.append((n,))
             stack.extend(n.srcs[::-1])
-    return found
+    return reduce_nodes
 
 
 def ordered(axes: frozenset[Axis], like: Sequence[Axis]) -> tuple[Axis, ...]:

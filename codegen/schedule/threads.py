@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from frameloom.codegen.schedule.cost import cost, count, size
 from frameloom.codegen.schedule.layout import is_index
-from frameloom.codegen.schedule.looptree import SQUARES, Item, Pass, accesses, nodes
+from frameloom.codegen.schedule.loop_nest import TRANSPOSE_BLOCK, Item, Pass, accesses, nodes
 from frameloom.ir.symbolic.expr import Int, Size, hint_of, largest
 
 # In cost units; about 10 microseconds: the pool takes 1 to wake, on a busy machine more.
@@ -80,4 +80,4 @@ def work(p: Pass) -> float:
     total += cost(n for n in nodes(own) if not is_index(n))
     total += sum(width for _, width in accesses(own))
     total *= count(p.axes)
-    return total if p.transposed is None else total * SQUARES
+    return total if p.transposed is None else total * TRANSPOSE_BLOCK

@@ -13,8 +13,8 @@ from frameloom.codegen.cpp.vector import Isa
 from frameloom.codegen.schedule.blocking import block
 from frameloom.codegen.schedule.cost import cost, count
 from frameloom.codegen.schedule.layout import is_index, stride
-from frameloom.codegen.schedule.looptree import (
-    SQUARES,
+from frameloom.codegen.schedule.loop_nest import (
+    TRANSPOSE_BLOCK,
     Accumulate,
     Assign,
     Item,
@@ -47,7 +47,7 @@ PARTIAL = 0.5  # speed of a partial vector, in addition to the lanes that it lac
 # compiler needs minutes to assign registers.
 LONG = 400
 ROW = 16  # positions that cost as much as starting a loop inside another
-ACROSS = 32  # ... as combining the lanes of an accumulator at the end of a row
+HORIZONTAL = 32  # ... as combining the lanes of an accumulator at the end of a row
 
 
 def finish(tree: Tree, isa: Isa) -> None:
@@ -73,45 +73,45 @@ def _lanes(body: Sequence[Item], isa: Isa) -> None:
 def _best(p: Pass, isa: Isa, start: int = 0) -> tuple[float, Axis | None]:
     """Returns the score of the best axis of `p` and the axis, or the score of the best axes of the loop nests
     inside and None. `start`: the number of positions that cost as much as starting the loop."""
-    found = accesses(p.body)
+    memory_ops = accesses(p.body)
     inner = [i for i in p.body if isinstance(i, Pass)]
     best: tuple[float, Axis | None] = (-1.0, None)
     if p.scan and any(f.node.arg.kind == "prod" for f in p.folds):
         # One position after the other: if an early product is 0 and a later one infinite, another order has
         # another result.
-        return sum(width * count(offset.free) for offset, width in found) * ONE_BY_ONE, None
+        return sum(width * count(offset.free) for offset, width in memory_ops) * ONE_BY_ONE, None
     if inner:
         best = (sum(_best(i, isa, ROW)[0] for i in inner), None)
     if not inner and p.folds:
-        start += ACROSS
+        start += HORIZONTAL
     for a in p.axes:
-        score = _score(found, a, isa)
+        score = _score(memory_ops, a, isa)
         score *= hint_of(a.extent) / (hint_of(a.extent) + start)
         if score > best[0]:
             best = (score, a)
     return best
 
 
-def _score(accesses: list[tuple[Node, int]], a: Axis, isa: Isa) -> float:
+def _score(memory_ops: list[tuple[Node, int]], a: Axis, isa: Isa) -> float:
     lanes = isa.lanes(4)
     extent = hint_of(a.extent)
     filled = extent / (-(-extent // lanes) * lanes)
     if extent < lanes:
         filled *= PARTIAL
     total = 0.0
-    for offset, width in accesses:
-        found = stride(offset, a)
-        smooth = found is not None and found[0] in (0, 1)
+    for offset, width in memory_ops:
+        along = stride(offset, a)
+        smooth = along is not None and along[0] in (0, 1)
         total += width * count(offset.free) * (1.0 if smooth else STRIDED)
     return total * filled
 
 
 def _ordered(p: Pass, axes: Sequence[Axis]) -> tuple[Axis, ...]:
     """Sorts `axes`: large strides outside."""
-    found = accesses(p.body)
+    memory_ops = accesses(p.body)
 
     def reach(a: Axis) -> float:
-        strides = [(stride(offset, a), width) for offset, width in found]
+        strides = [(stride(offset, a), width) for offset, width in memory_ops]
         return sum(width * abs(hint_of(along[0])) for along, width in strides if along is not None)
 
     return tuple(sorted(axes, key=reach, reverse=True))
@@ -172,20 +172,20 @@ def _transpose(p: Pass) -> None:
         if along is None or along[0] in (0, 1):
             continue
         for a in p.axes[:-1]:
-            across = stride(n.srcs[0], a)
-            if across is not None and across[0] == 1:
+            other_stride = stride(n.srcs[0], a)
+            if other_stride is not None and other_stride[0] == 1:
                 candidates.setdefault(a, []).append(n)
     if not candidates or hint_of(p.vector.extent) < 4:
         return
     axis, loads = max(candidates.items(), key=lambda c: (len(c[1]), hint_of(c[0].extent)))
     if hint_of(axis.extent) < 4:
         return
-    squares = Axis(f"{axis.name}b", -(-axis.extent // SQUARES))
+    blocks = Axis(f"{axis.name}b", -(-axis.extent // TRANSPOSE_BLOCK))
     whole = count(p.axes) * sum(n.dtype.bytes for n in loads) > L2_BYTES
     span = SPAN if whole else SPAN // 2
     loads = loads[:TILES]
-    p.axes = (*[a for a in p.axes if a not in (axis, p.vector)], squares, p.vector)
-    p.transposed, p.unroll = Transposed(axis, squares, loads, span), min(p.unroll, 2)
+    p.axes = (*[a for a in p.axes if a not in (axis, p.vector)], blocks, p.vector)
+    p.transposed, p.unroll = Transposed(axis, blocks, loads, span), min(p.unroll, 2)
 
 
 def _strip(p: Pass) -> None:

@@ -5,8 +5,8 @@ Every block has a tile of positions. A tile has one or two dimensions. Each is a
 of axes, counted as one number (the last axis fastest):
 
     pointwise, one fast axis       tile (outer)
-    pointwise, two fast axes       tile (y, x): tensors that are contiguous along one are read in squares of
-                                   both
+    pointwise, two fast axes       tile (y, x): tensors that are contiguous along one are read in square
+                                   tiles
     pointwise, work per row or     tile (y, x): values that depend on one of them are computed once for all of
       column                       the other, such as the scale of every channel
     pointwise, short rows          tile (y, x): x is what one thread reads at once, y the number of such a run
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from frameloom.codegen.schedule.cost import cost, count, size
 from frameloom.codegen.schedule.layout import coalesce, is_index, row_major, stride
-from frameloom.codegen.schedule.partition import form
+from frameloom.codegen.schedule.partition import iteration_domain
 from frameloom.codegen.schedule.sink import Sink
 from frameloom.codegen.schedule.split_reduction import reductions
 from frameloom.codegen.triton.chip import Chip
@@ -45,7 +45,7 @@ WASTE = 1.15  # maximum positions of such tiles per position that exists
 VECTOR = 16  # bytes that a thread reads at once
 SHORTEST = 128  # minimum held positions of `inner` if its extent is dynamic
 SPARE = 1 / 12  # maximum share of a row of blocks that may be empty
-SQUARE = 64  # side of a tile for accesses in both directions; half of it for wide elements
+TILE_SIDE = 64  # side of a tile for accesses in both directions; half of it for wide elements
 HELD = 16384  # positions of `inner` that a block keeps in registers
 STEP = 2048  # positions of one step of a loop over `inner`
 COLUMNS = 128  # outer positions of a block if neighbours are contiguous
@@ -126,7 +126,7 @@ def plan(kernel: Kernel, chip: Chip) -> Launch:
         kernel = _with_flags_set(kernel)
     folds, stores, outer, inner = _unified(kernel)
     folds, stores, outer, inner = _coalesced(folds, stores, outer, inner)
-    outer, inner = _by_reach(folds, stores, outer), _by_reach(folds, stores, inner)
+    outer, inner = _sorted_by_stride(folds, stores, outer), _sorted_by_stride(folds, stores, inner)
     if folds:
         launch = _with_inner(outer, inner, folds, stores, chip)
     else:
@@ -149,13 +149,13 @@ def _with_flags_set(kernel: Kernel) -> Kernel:
 
 
 def _buffers(kernel: Kernel) -> tuple[Buffer, ...]:
-    found: dict[Buffer, None] = {}
+    buffers: dict[Buffer, None] = {}
     for s in kernel.stores:
         for n in topological((s.offset, s.value)):
             if n.op is Op.LOAD:
-                found[n.arg] = None
-        found[s.buffer] = None
-    return tuple(found)
+                buffers[n.arg] = None
+        buffers[s.buffer] = None
+    return tuple(buffers)
 
 
 def is_result(n: Node) -> bool:
@@ -169,47 +169,47 @@ def is_result(n: Node) -> bool:
 def _unified(
     kernel: Kernel,
 ) -> tuple[list[Fold], list[Store], tuple[Axis, ...], tuple[Axis, ...]]:
-    forms = [form(s) for s in kernel.stores]
+    forms = [iteration_domain(s) for s in kernel.stores]
     main = max(forms, key=lambda f: (len(f.inner) > 0, count(f.outer) * count(f.inner)))
     outer = tuple(Axis(f"x{k}", a.extent) for k, a in enumerate(main.outer))
     inner = tuple(Axis(f"r{k}", a.extent) for k, a in enumerate(main.inner))
-    made: dict[tuple[str, bool, Node], Fold] = {}
+    fold_of: dict[tuple[str, bool, Node], Fold] = {}
     stores = []
     for s, f in zip(kernel.stores, forms, strict=True):
         names = dict(zip((*f.outer, *f.inner), map(axis, (*outer, *inner)), strict=False))
         offset, value = (substitute(n, names) for n in (s.offset, s.value))
-        offset, value = _leaves((offset, value), outer, inner, made)
+        offset, value = _leaves((offset, value), outer, inner, fold_of)
         axes = tuple(names[a].arg for a in s.axes)
         stores.append(replace(s, offset=offset, value=value, axes=axes))
-    return list(made.values()), stores, outer, inner
+    return list(fold_of.values()), stores, outer, inner
 
 
 def _leaves(
     roots: Sequence[Node],
     outer: tuple[Axis, ...],
     inner: tuple[Axis, ...],
-    made: dict[tuple[str, bool, Node], Fold],
+    fold_of: dict[tuple[str, bool, Node], Fold],
 ) -> list[Node]:
-    """Returns `roots` with leaves for the reductions, and adds their folds to `made`."""
+    """Returns `roots` with leaves for the reductions, and adds their folds to `fold_of`."""
     roots = list(roots)
-    while found := reductions(roots):
-        r = found[0]
-        found_scan = prefix(r)
-        scan = found_scan is not None and found_scan.along in inner
-        source = found_scan.value if scan and found_scan is not None else r.srcs[0]
+    while reduce_nodes := reductions(roots):
+        r = reduce_nodes[0]
+        prefix_scan = prefix(r)
+        scan = prefix_scan is not None and prefix_scan.along in inner
+        source = prefix_scan.value if scan and prefix_scan is not None else r.srcs[0]
         value = substitute(source, dict(zip(r.arg.axes, map(axis, inner), strict=True)))
-        fold = made.get((r.arg.kind, scan, value))
+        fold = fold_of.get((r.arg.kind, scan, value))
         if fold is None:
             stage = 1 + max(
-                (f.stage for f in made.values() for n in topological([value]) if n is f.result),
+                (f.stage for f in fold_of.values() for n in topological([value]) if n is f.result),
                 default=-1,
             )
             over = (*outer, *inner) if scan else outer
             shape = tuple(a.extent for a in over)
-            buffer = Buffer(f"fold:{len(made)}", r.dtype, shape, (), Kind.TEMP)
+            buffer = Buffer(f"fold:{len(fold_of)}", r.dtype, shape, (), Kind.TEMP)
             leaf = load(buffer, linear(map(axis, over), row_major(over)))
             fold = Fold(r.arg.kind, value, leaf, stage, inner, scan)
-            made[r.arg.kind, scan, value] = fold
+            fold_of[r.arg.kind, scan, value] = fold
         leaf = fold.result
         roots = transform(roots, lambda n, r=r, leaf=leaf: leaf if n is r else None)
     return roots
@@ -242,27 +242,27 @@ def _coalesced(
 def accesses(folds: Sequence[Fold], stores: Sequence[Store]) -> list[tuple[Node, int]]:
     """(offset, bytes) of every load and store."""
     roots = [f.value for f in folds] + [n for s in stores for n in (s.value, s.offset)]
-    found = [
+    loads = [
         (n.srcs[0], n.dtype.bytes)
         for n in topological(roots)
         if n.op is Op.LOAD and not is_result(n)
     ]
-    return found + [
+    return loads + [
         (s.offset if s.scatter is None else guarded(s.offset)[1], s.buffer.dtype.bytes)
         for s in stores
     ]
 
 
-def _by_reach(
+def _sorted_by_stride(
     folds: Sequence[Fold], stores: Sequence[Store], axes: tuple[Axis, ...]
 ) -> tuple[Axis, ...]:
     """Sorts axes: the one along which most bytes are contiguous comes last, large strides first."""
-    found = accesses(folds, stores)
-    whole = sum(width * count(offset.free) for offset, width in found)
+    memory_ops = accesses(folds, stores)
+    whole = sum(width * count(offset.free) for offset, width in memory_ops)
 
     def key(a: Axis) -> tuple[float, float]:
         near = reach = 0.0
-        for offset, width in found:
+        for offset, width in memory_ops:
             along = stride(offset, a)
             if along is not None and a in offset.free:
                 work = width * count(offset.free)
@@ -274,10 +274,10 @@ def _by_reach(
     return tuple(sorted(axes, key=key))
 
 
-def _contiguous(found: Sequence[tuple[Node, int]], axes: Sequence[Axis]) -> float:
+def _contiguous(memory_ops: Sequence[tuple[Node, int]], axes: Sequence[Axis]) -> float:
     """Returns the bytes accessed with stride 1 along one of `axes`."""
     total = 0.0
-    for offset, width in found:
+    for offset, width in memory_ops:
         for a in axes:
             along = stride(offset, a) if a in offset.free else None
             if along is not None and _is_unit(along[0]):
@@ -299,16 +299,16 @@ def power(n: int) -> int:
 
 def _pointwise(axes: tuple[Axis, ...], stores: list[Store], chip: Chip) -> Launch:
     total = count(axes)
-    found = accesses((), stores)
-    square = _square(axes, found)
-    if square is not None:
-        other, fast = square
-        wide = max(width for _, width in found) > 2
+    memory_ops = accesses((), stores)
+    tile_axes = _square_axes(axes, memory_ops)
+    if tile_axes is not None:
+        other, fast = tile_axes
+        wide = max(width for _, width in memory_ops) > 2
         y = Dimension("y", (*(a for a in axes if a not in (other, fast)), other), 1)
-        x = Dimension("x", (fast,), min(SQUARE, power(hint_of(fast.extent))))
-        y.block = min(SQUARE // 2 if wide else SQUARE, power(hint_of(other.extent)))
+        x = Dimension("x", (fast,), min(TILE_SIDE, power(hint_of(fast.extent))))
+        y.block = min(TILE_SIDE // 2 if wide else TILE_SIDE, power(hint_of(other.extent)))
         return Launch([y, x], None, [], stores, warps=8 if y.block * x.block > 2048 else 4)
-    if (tile := _sharing(axes, stores, chip)) is not None:
+    if (tile := _reuse_tile(axes, stores, chip)) is not None:
         return Launch(tile, None, [], stores, warps=4)
     block = min(POINTWISE, max(32, power(-(-total // chip.multiprocessors))))
     fast = hint_of(axes[-1].extent) if len(axes) > 1 else 0
@@ -317,13 +317,13 @@ def _pointwise(axes: tuple[Axis, ...], stores: list[Store], chip: Chip) -> Launc
         rows, row = Dimension("y", axes[:-1], 1), Dimension("x", axes[-1:], block)
         return Launch([rows, row], None, [], stores, warps=max(1, min(4, block // 128)))
     warps = max(1, min(4, block // 128))
-    lanes = VECTOR // max(width for _, width in found)
+    lanes = VECTOR // max(width for _, width in memory_ops)
     if fast > lanes > 1 and divides(lanes, axes[-1].extent):
-        return _by_vectors(axes, lanes, block // lanes, stores, warps)
+        return _vectorised_launch(axes, lanes, block // lanes, stores, warps)
     return Launch([Dimension("x", axes, block)], None, [], stores, warps=warps)
 
 
-def _by_vectors(
+def _vectorised_launch(
     axes: tuple[Axis, ...], lanes: int, block: int, stores: Sequence[Store], warps: int
 ) -> Launch:
     """Makes a launch in which one division (to find the position on the axes) serves all that a thread reads
@@ -331,37 +331,41 @@ def _by_vectors(
     *rest, fast = axes
     high, low = Axis(f"{fast.name}h", fast.extent // lanes), Axis(f"{fast.name}l", lanes)
     place = {fast: add(mul(axis(high), index(lanes)), axis(low))}
-    made = []
+    split_stores = []
     for s in stores:
         spread = tuple(x for a in s.axes for x in ((high, low) if a == fast else (a,)))
         offset, value = substitute(s.offset, place), substitute(s.value, place)
-        made.append(replace(s, offset=offset, value=value, axes=spread))
+        split_stores.append(replace(s, offset=offset, value=value, axes=spread))
     y = Dimension("y", (*rest, high), block)
-    return Launch([y, Dimension("x", (low,), lanes)], None, [], made, warps=warps)
+    return Launch([y, Dimension("x", (low,), lanes)], None, [], split_stores, warps=warps)
 
 
-def _square(axes: tuple[Axis, ...], found: Sequence[tuple[Node, int]]) -> tuple[Axis, Axis] | None:
+def _square_axes(
+    axes: tuple[Axis, ...], memory_ops: Sequence[tuple[Node, int]]
+) -> tuple[Axis, Axis] | None:
     """Returns (other, fast) if a large part of the bytes is contiguous along `other` and not along the fast
     axis."""
     if len(axes) < 2:
         return None
     fast = axes[-1]
     bytes_of = {a: 0.0 for a in axes[:-1]}
-    for offset, width in found:
+    for offset, width in memory_ops:
         along = stride(offset, fast)
         if fast in offset.free and along is not None and abs(hint_of(along[0])) > 1:
             for a in bytes_of:
-                across = stride(offset, a) if a in offset.free else None
-                if across is not None and _is_unit(across[0]):
+                other_stride = stride(offset, a) if a in offset.free else None
+                if other_stride is not None and _is_unit(other_stride[0]):
                     bytes_of[a] += width * count(offset.free)
     other = max(bytes_of, key=lambda a: bytes_of[a])
-    most = max(width for _, width in found) * count(axes)
+    most = max(width for _, width in memory_ops) * count(axes)
     if bytes_of[other] < most / 4 or min(hint_of(other.extent), hint_of(fast.extent)) < 8:
         return None
     return other, fast
 
 
-def _sharing(axes: tuple[Axis, ...], stores: Sequence[Store], chip: Chip) -> list[Dimension] | None:
+def _reuse_tile(
+    axes: tuple[Axis, ...], stores: Sequence[Store], chip: Chip
+) -> list[Dimension] | None:
     """Returns rows and columns of a tile if its positions can share a large part of the work; else None."""
     if len(axes) < 2 or count(axes) < 4 * POINTWISE * chip.multiprocessors:
         return None
@@ -387,10 +391,12 @@ def _with_inner(
     chip: Chip,
 ) -> Launch:
     rows, length = count(outer), count(inner)
-    found = accesses(folds, stores)
+    memory_ops = accesses(folds, stores)
     whole = any(f.scan for f in folds)
-    across = rows > 1 and _contiguous(found, outer[-1:]) > _contiguous(found, inner[-1:])
-    if across:
+    outer_reduction = rows > 1 and _contiguous(memory_ops, outer[-1:]) > _contiguous(
+        memory_ops, inner[-1:]
+    )
+    if outer_reduction:
         columns = min(COLUMNS, power(rows))
         while columns > 16 and -(-rows // columns) < 2 * chip.multiprocessors:
             columns //= 2
@@ -413,8 +419,8 @@ def _with_inner(
     if whole:  # a scan has no loop: longer ones are compiled again
         require(bool(r.extent <= r.block), "a scan is longer than its block")
     tile = x.block * r.block
-    least = 1 if across and not persistent else 4
+    least = 1 if outer_reduction and not persistent else 4
     warps = max(1, min(least, tile // 128), min(16, tile // 1024))
     # Rows are loaded a few steps ahead. Columns have enough blocks to hide the latency.
-    stages = 1 if persistent or across else AHEAD
+    stages = 1 if persistent or outer_reduction else AHEAD
     return Launch([x], r, folds, stores, persistent, warps, stages)

@@ -22,7 +22,7 @@ SHARES = (1, 128)  # minimum and maximum positions of a thread
 FLAT = (  # block, warps (as they are)
     (1, 8), (1, 2), (2, 4), (2, 8), (0.5, 4), (4, 4), (4, 8), (0.5, 2), (1, 4), (0.25, 4), (4, 16),
 )
-SQUARES = ((1, 1), (0.5, 1), (1, 0.5), (0.5, 0.5), (2, 0.5), (0.5, 2), (2, 1))  # blocks
+TILES_2D = ((1, 1), (0.5, 1), (1, 0.5), (0.5, 0.5), (2, 0.5), (0.5, 2), (2, 1))  # blocks
 LOOPS = ((STEP, 8), (2 * STEP, 16), (STEP // 2, 4))  # positions of a step, warps (as they are)
 OUTER = ((1, 2), (1, 0.5), (2, 1), (0.5, 1), (2, 2), (1, 4), (0.5, 0.5), (4, 2))  # blocks, warps
 STEPS = (  # positions of a step, warps, stages (0: the default's)
@@ -46,8 +46,8 @@ class Tuning:
         return asdict(self)
 
     @staticmethod
-    def from_json(facts: dict[str, Any]) -> Tuning:
-        return Tuning(**{**facts, "blocks": tuple(facts["blocks"])})
+    def from_json(fields: dict[str, Any]) -> Tuning:
+        return Tuning(**{**fields, "blocks": tuple(fields["blocks"])})
 
 
 def of(launch: Launch) -> Tuning:
@@ -72,11 +72,11 @@ def apply(launch: Launch, tuning: Tuning) -> None:
 def candidates(launch: Launch) -> list[Tuning]:
     """Returns at most MOST tunings that differ from the default of `launch`, the most promising first."""
     default = of(launch)
-    found: dict[Tuning, None] = {}
+    tunings: dict[Tuning, None] = {}
     for one in _reductions(launch, default) if launch.inner else _pointwise(default):
         if one != default and _possible(launch, one):
-            found[one] = None
-    return list(found)[:MOST]
+            tunings[one] = None
+    return list(tunings)[:MOST]
 
 
 def _possible(launch: Launch, t: Tuning) -> bool:
@@ -100,7 +100,7 @@ def _pointwise(t: Tuning) -> Iterator[Tuning]:
         for times, warps in FLAT:
             yield replace(t, blocks=(int(t.blocks[0] * times),), warps=warps)
         return
-    for y, x in SQUARES:
+    for y, x in TILES_2D:
         blocks = (int(t.blocks[0] * y), int(t.blocks[1] * x))
         for warps in (4, 8):
             yield replace(t, blocks=blocks, warps=warps)

@@ -34,8 +34,8 @@ def fold_pass(writer: Writer, folds: list[Fold], online: dict[Fold, Fold]) -> No
     accumulators = {f: writer.fresh("acc") for f in folds}
     sums = {online[f]: writer.fresh("acc") for f in folds if f in online}
     for f, name in accumulators.items():
-        nothing = identity(f.kind, f.value.dtype) if f not in online else LOWEST
-        text = full(nothing, f.value.dtype).replace("()", writer.shape(), 1)
+        neutral = identity(f.kind, f.value.dtype) if f not in online else LOWEST
+        text = full(neutral, f.value.dtype).replace("()", writer.shape(), 1)
         writer.line(f"{name} = {text}")
         if f.kind in ("argmax", "argmin"):
             place = count_dtype(size(f.positions))
@@ -121,15 +121,15 @@ def _scanned(writer: Writer, f: Fold) -> str:
 def _folded(writer: Writer, f: Fold) -> str:
     """Returns the value to reduce, broadcast to the tile, with the neutral element past the end."""
     value = writer.typed(f.value)
-    nothing = literal(identity(f.kind, f.value.dtype), f.value.dtype)
+    neutral = literal(identity(f.kind, f.value.dtype), f.value.dtype)
     inner = writer.launch.inner
     assert inner is not None
     mask = writer.masks.get(inner.name)
     if writer.dims_of(f.value) != frozenset(d.name for d in writer.tile):
         zero = f"tl.zeros({writer.shape()}, tl.int1)"
-        value = f"tl.where({zero}, {nothing}, {value})"
+        value = f"tl.where({zero}, {neutral}, {value})"
     if mask is not None:
-        value = f"tl.where({mask}, {value}, {nothing})"
+        value = f"tl.where({mask}, {value}, {neutral})"
     return value
 
 

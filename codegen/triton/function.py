@@ -184,15 +184,15 @@ class Writer(Ops):
         if len(d.axes) == 1:
             return name
         scope = self.scope(frozenset((d.name,)))
-        found = scope.axes.get(a)
-        if found is None:
+        position = scope.axes.get(a)
+        if position is None:
             below = row_major(d.axes)[d.axes.index(a)]
             text = name if below == 1 else f"{name} // {below}"
             if a is not d.axes[0]:
                 text = f"({text}) % {a.extent}" if below > 1 else f"{text} % {a.extent}"
-            found = scope.axes[a] = self.fresh("i")
-            self.line(f"{found} = {text}", scope)
-        return found
+            position = scope.axes[a] = self.fresh("i")
+            self.line(f"{position} = {text}", scope)
+        return position
 
     # --- loops over the inner dimension
 
@@ -265,8 +265,8 @@ class Writer(Ops):
         return self.top
 
     def _find(self, n: Node) -> Value | None:
-        found = self.loop.names.get(n) if self.loop is not None else None
-        return found or self.top.names.get(n)
+        value = self.loop.names.get(n) if self.loop is not None else None
+        return value or self.top.names.get(n)
 
     def value(self, node: Node) -> Value:
         """Returns the node's value; defines it now if it is not yet defined."""
@@ -282,9 +282,9 @@ class Writer(Ops):
                 continue
             stack.pop()
             self._define(n)
-        found = self._find(node)
-        assert found is not None
-        return found
+        value = self._find(node)
+        assert value is not None
+        return value
 
     def _operands(self, n: Node) -> list[Node]:
         if n.op is Op.RANDOM:

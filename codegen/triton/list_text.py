@@ -46,7 +46,7 @@ def blocks_of(one: KernelList, chip: Chip) -> tuple[int, int]:
     moving = [b for b in one.columns if b.kind is not Kind.NUMBER]
     widest = max(b.dtype.bytes for b in moving if b.dtype is not None)
     each = 32 * max(1, ALIGNMENT // widest)
-    total = sum(r.extent for r in one.rows)
+    total = sum(r.extent for r in one.instances)
     if total >= 2 * WARPS * each * ACCESSES * chip.multiprocessors:
         return WARPS * each * ACCESSES, WARPS
     return WARPS // 2 * each, WARPS // 2
@@ -63,14 +63,14 @@ def _source(one: KernelList, chip: Chip) -> LaunchSource:
     texts = "".join(f"\n\n@triton.jit\n{HELPERS[h]}\n" for h in helpers)
     words = tuple(
         (r.extent, *(_word(v, b.dtype) for v, b in zip(r.numbers, one.numbers, strict=True)))
-        for r in one.rows
+        for r in one.instances
     )
-    columns = tuple(r.columns for r in one.rows)
+    columns = tuple(r.columns for r in one.instances)
     return LaunchSource(
         text=f"{HEAD}{texts}\n\n{code}",
         symbol=symbol,
         signature=("*i64", "*i64", "*i32"),
-        grid=(sum(-(-r.extent // block) for r in one.rows), 1, 1),
+        grid=(sum(-(-r.extent // block) for r in one.instances), 1, 1),
         warps=warps,
         entries=(ListEntry(one.name, columns, words, block, moved, code),),
     )

@@ -43,23 +43,25 @@ def generate(
     `checks`: buffers whose elements must all be false. The kernel itself stops the program if one is true, as
     eager mode does on a GPU. `begin` is called with each source as soon as it is written.
     """
-    made = []
+    sources = []
     for v in variants(kernels, chip, checks):
-        made.append(v.source())
+        sources.append(v.source())
         if begin is not None:
-            begin(made[-1])
-    return made
+            begin(sources[-1])
+    return sources
 
 
 def variants(
     kernels: Sequence[Kernel], chip: Chip, checks: frozenset[Buffer] = frozenset()
 ) -> list[Variants]:
     """Returns one Variants for every source of `generate`, in its order."""
-    alike: dict[Hashable, list[tuple[Kernel, tuple[Buffer, ...]]]] = {}
+    isomorphic: dict[Hashable, list[tuple[Kernel, tuple[Buffer, ...]]]] = {}
     for kernel in kernels:
         key, buffers = structure(kernel)
-        alike.setdefault((key, tuple(b in checks for b in buffers)), []).append((kernel, buffers))
-    return [Variants(tuple(group), chip, checks) for group in alike.values()]
+        isomorphic.setdefault((key, tuple(b in checks for b in buffers)), []).append(
+            (kernel, buffers)
+        )
+    return [Variants(tuple(group), chip, checks) for group in isomorphic.values()]
 
 
 @dataclass(frozen=True, eq=False)

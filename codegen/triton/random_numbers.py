@@ -90,10 +90,10 @@ def _shared(writer: Writer, n: Node) -> _Place | None:
     if d.block % group or (writer.aligned is not None and d is writer.launch.inner):
         return None
     *others, fast = d.axes
-    found = stride(position, fast)
-    if found is None or found[0] != 1 or (others and fast.extent % group):
+    along = stride(position, fast)
+    if along is None or along[0] != 1 or (others and fast.extent % group):
         return None
-    terms, constant = terms_of(found[1])
+    terms, constant = terms_of(along[1])
     if constant % group or any(factor % group for factor in terms.values()):
         return None
     groups = _groups(writer, d, group)
@@ -108,20 +108,20 @@ def _shared(writer: Writer, n: Node) -> _Place | None:
 def _groups(writer: Writer, d: Dimension, group: int) -> Dimension:
     """Returns the dimension whose positions are the groups along `d`; defines it in the scope of `d`."""
     scope = writer.scope(frozenset((d.name,)))
-    found = scope.groups.get((d.name, group))
-    if found is not None:
-        return found
+    cached = scope.groups.get((d.name, group))
+    if cached is not None:
+        return cached
     name = writer.fresh(f"{d.name}_by")
     *others, fast = d.axes
     axes = [Axis(f"{name}_{a.name}", a.extent) for a in others]
     axes.append(Axis(f"{name}_{fast.name}", -(-fast.extent // group)))
-    made = Dimension(name, tuple(axes), d.block // group)
-    writer.dims.append(made)
+    dimension = Dimension(name, tuple(axes), d.block // group)
+    writer.dims.append(dimension)
     writer.names[name] = name
     # For loops, it counts as the same dimension.
     writer.of_axis.update(dict.fromkeys(axes, d.name))
     start = writer.starts[d.name]
-    text = f"{start} // {group} + tl.arange(0, {made.block})"
+    text = f"{start} // {group} + tl.arange(0, {dimension.block})"
     writer.line(f"{name} = {writer.spread(text, d)}", scope)
-    scope.groups[d.name, group] = made
-    return made
+    scope.groups[d.name, group] = dimension
+    return dimension

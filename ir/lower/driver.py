@@ -42,10 +42,10 @@ from frameloom.ir.lower.layout import channels_last, onednn
 from frameloom.ir.lower.layout.convolution import convolution
 from frameloom.ir.lower.layout.convolution_backward import convolution_backward
 from frameloom.ir.lower.layout.onednn import OneDnn
-from frameloom.ir.lower.layout.relayout import as_returned, as_seen, is_relaid
+from frameloom.ir.lower.layout.relayout import as_returned, is_restrided, with_visible_strides
 from frameloom.ir.lower.loops import loops
 from frameloom.ir.lower.numbers import Numbers, Scalar
-from frameloom.ir.lower.outputs import NotATensor, returned, write_back, write_beside
+from frameloom.ir.lower.outputs import NotATensor, returned, write_back, write_cpu_inputs
 from frameloom.ir.lower.table import (
     TABLE,
     Decline,
@@ -54,16 +54,16 @@ from frameloom.ir.lower.table import (
 )
 from frameloom.ir.node import Node
 from frameloom.ir.numbers import is_number
-from frameloom.ir.passes.batch import can_be_said
+from frameloom.ir.passes.batch import can_expand
 from frameloom.ir.passes.dependence import fails_behind_writes
 from frameloom.ir.passes.unbacked import defined, forget
 from frameloom.ir.philox import Generator
 from frameloom.ir.program import (
-    ANEW,
-    Alike,
+    BAIL_OUT_MESSAGES,
     Buffer,
     Check,
     Extern,
+    IsomorphicParts,
     Kernel,
     Kind,
     Program,
@@ -77,13 +77,13 @@ from frameloom.ir.symbolic.compare import require
 from frameloom.ir.symbolic.expr import Size, number
 
 ASSERTION = "aten._assert_async.msg"
-NOTHING = OneDnn()
+NO_ONEDNN = OneDnn()
 
 
 def lower(
     graph: torch.fx.Graph,
     constants: torch.nn.Module,
-    onednn: OneDnn = NOTHING,
+    onednn: OneDnn = NO_ONEDNN,
     generator_of: Callable[[str], Generator | None] = lambda device: None,
     visible: int | None = None,
 ) -> Program:
@@ -92,20 +92,22 @@ def lower(
     `generator_of` a device: how its random numbers are drawn, if our kernels can draw them.  `visible`: how
     many of the first outputs the program sees (None: all); the others may have any layout."""
 
-    def attempt(once: bool) -> Program:
+    def attempt(deduplicate: bool) -> Program:
         lowering = Lowering(graph, constants, onednn, generator_of, visible)
-        program = lowering.run(once, early=True)
+        program = lowering.run(deduplicate, early=True)
         if not lowering.wrote_early or not fails_behind_writes(program):
             return program
-        return Lowering(graph, constants, onednn, generator_of, visible).run(once, early=False)
+        return Lowering(graph, constants, onednn, generator_of, visible).run(
+            deduplicate, early=False
+        )
 
     try:
-        program = attempt(once=True)
-        if can_be_said(program):
+        program = attempt(deduplicate=True)
+        if can_expand(program):
             return program
     except Unfit:
         pass
-    return attempt(once=False)
+    return attempt(deduplicate=False)
 
 
 class Lowering:
@@ -136,14 +138,17 @@ class Lowering:
         self.visible: set[tuple[torch.fx.Node, int]] = set()  # those of them that the program sees
         self.bails_out = False  # whether the call may bail out because of data
         self.wrote_early = False  # whether an input is written as early as in the program
-        self.relays = False  # whether a tensor may have a layout that the program does not see
+        self.has_internal_layouts = (
+            False  # whether a tensor may have a layout that the program does not see
+        )
         self.numbers = Numbers(self)
         sizes = (n for node in graph.nodes for n in sizes_in(node.meta.get("val")))
         self.shape_env = next((n.shape_env for n in sizes), None)
         self.names: dict[str, int] = {}  # how many kernels each op has
         self.channels_last: frozenset[torch.fx.Node] = frozenset()  # convolutions on such tensors
         self.packed: dict[Any, View] = {}  # constants in a library's own layout
-        self.given: dict[torch.fx.Node, Ref] = {}  # results computed together with an earlier node
+        # Results computed together with an earlier node.
+        self.precomputed: dict[torch.fx.Node, Ref] = {}
         self.raw: dict[
             torch.fx.Node, Ref
         ] = {}  # lazily conjugated or negated views: their memory as it is
@@ -152,25 +157,29 @@ class Lowering:
         self.repeats = Repeats()
         # Writes to CPU inputs in a graph on a GPU: the view of the input, the new value, and the node that
         # writes.
-        self.beside: list[tuple[View, View, torch.fx.Node]] = []
+        self.cpu_writes: list[tuple[View, View, torch.fx.Node]] = []
 
-    def run(self, once: bool, early: bool) -> Program:
-        """Lowers the graph.  `once`: isomorphic parts are lowered once (repeats.py), or Unfit is raised.
-        `early`: scatters into inputs may run at the place where the program does them (in_place.py)."""
+    def run(self, deduplicate: bool, early: bool) -> Program:
+        """Lowers the graph.  `deduplicate`: isomorphic parts are lowered once (repeats.py), or Unfit is
+        raised.  `early`: scatters into inputs may run where the program does them (in_place.py)."""
         nodes = list(self.graph.nodes)
         unbacked = {n.shape_env for node in nodes for n in unbacked_sizes_in(node.meta.get("val"))}
-        anew = {(text,) for text in ANEW}
-        self.bails_out = not early or bool(unbacked) or any(n.args[1:] in anew for n in nodes)
+        bail_out_args = {(text,) for text in BAIL_OUT_MESSAGES}
+        self.bails_out = (
+            not early or bool(unbacked) or any(n.args[1:] in bail_out_args for n in nodes)
+        )
         forget(s for shape_env in unbacked for s in shape_env.symbols)
         ends = nodes[-1].args[0]
         self.returned = {base_of(n) for n in flatten(ends) if isinstance(n, torch.fx.Node)}
         seen = flatten(ends if self.n_visible is None else ends[: self.n_visible])
         self.visible = {base_of(n) for n in seen if isinstance(n, torch.fx.Node)}
         self.channels_last = channels_last.chosen(nodes, self.onednn.convolutions)
-        self.relays = bool(self.channels_last) or any(channels_last.LAID in n.meta for n in nodes)
+        self.has_internal_layouts = bool(self.channels_last) or any(
+            channels_last.ACTUAL_STRIDES in n.meta for n in nodes
+        )
         outputs: tuple[View | int | tuple[Any], ...] = ()
-        alike: tuple[Alike, ...] = ()
-        if once and not self.relays:
+        isomorphic_parts: tuple[IsomorphicParts, ...] = ()
+        if deduplicate and not self.has_internal_layouts:
             self.repeats = Repeats.of(nodes, self.holder, self.visible)
         for node in nodes:
             if node in self.repeats.left_out:
@@ -180,16 +189,16 @@ class Lowering:
             elif node.op == "get_attr":
                 self.constant(node)
             elif node.op == "call_function":
-                found = self.given.get(node)
-                self.values[node] = self.call(node) if found is None else found
+                precomputed = self.precomputed.get(node)
+                self.values[node] = self.call(node) if precomputed is None else precomputed
             else:
                 assert node.op == "output", f"unexpected {node.op} in a captured graph"
-                write_beside(self)
-                alike = self.repeats.stand_for(self, ends)
+                write_cpu_inputs(self)
+                isomorphic_parts = self.repeats.record_isomorphic_parts(self, ends)
                 outputs = tuple(returned(self, n) for n in flatten(node.args[0]))
         return Program(
             tuple(self.inputs), tuple(self.steps), outputs, tuple(self.constants.items()),
-            tuple(self.numbers.steps), alike, tuple(self.numbers.symbols.items()),
+            tuple(self.numbers.steps), isomorphic_parts, tuple(self.numbers.symbols.items()),
         )  # fmt: skip
 
     # --- leaves
@@ -207,8 +216,8 @@ class Lowering:
             self.inputs.append(Buffer(node.name, None, (), (), Kind.INPUT))
             self.values[node] = NotATensor(len(self.inputs) - 1)
             return
-        if channels_last.LAID in node.meta:
-            val = channels_last.Relaid(val, node.meta[channels_last.LAID])
+        if channels_last.ACTUAL_STRIDES in node.meta:
+            val = channels_last.RestridedTensor(val, node.meta[channels_last.ACTUAL_STRIDES])
         buffer = self.buffer(node.name, val, Kind.INPUT)
         self.inputs.append(buffer)
         self.values[node] = self.ref(buffer, val)
@@ -245,8 +254,8 @@ class Lowering:
         """Returns the elements that a view of a constant shows."""
         tensor = self.constants[view.buffer]
         place = int(tensor.storage_offset()) + view.offset
-        found: torch.Tensor = tensor.as_strided(view.shape, view.strides, place)
-        return found
+        elements: torch.Tensor = tensor.as_strided(view.shape, view.strides, place)
+        return elements
 
     # --- calls
 
@@ -284,10 +293,10 @@ class Lowering:
             if name == channels_last.BACKWARD:
                 return convolution_backward(self, node, arguments)
             return convolution(self, node, arguments)
-        found = TABLE.get(name)
-        if found is not None:
+        function = TABLE.get(name)
+        if function is not None:
             try:
-                return loops(self, node, name, found, arguments)
+                return loops(self, node, name, function, arguments)
             except Decline:
                 if node in self.repeats.items:
                     raise Unfit from None
@@ -299,7 +308,7 @@ class Lowering:
         view = self.plain(vector)
         sizes = {n.args[1]: n.meta["val"] for n in node.users}
         shape = tuple(sizes.get(k, 0) for k in range(view.shape[0]))
-        require(view == View(view.buffer, view.buffer.shape, (1,)), "sizes lie in a vector alone")
+        require(view == View(view.buffer, view.buffer.shape, (1,)), "sizes must be a whole vector")
         result = Buffer(node.name, DType.I64, shape, shape, Kind.EXTERN)
         defined([result])
         self.steps.append(Extern(READ, (view,), (), (result,), origin(node)))
@@ -309,12 +318,12 @@ class Lowering:
         layout, or of a copy with the layout that the program sees."""
         several = isinstance(val, (list, tuple))
         base: Ref = self.values[node.args[0]]  # type: ignore[index]
-        if is_relaid(self, node.args[0], base):
-            views = channels_last.view_again(target, base, node.args[1:], node.kwargs)
+        if is_restrided(self, node.args[0], base):
+            views = channels_last.replay_view(target, base, node.args[1:], node.kwargs)
             if views is not None:
                 refs = [replace(base, shape=s, strides=t, offset=o) for s, t, o in views]
                 return refs if several else refs[0]
-            base = as_seen(self, node.args[0])
+            base = with_visible_strides(self, node.args[0])
         return [self.ref(base.buffer, v) for v in val] if several else self.ref(base.buffer, val)
 
     def kernel(self, target: str, store: Store, node: torch.fx.Node) -> Kernel:
@@ -352,10 +361,10 @@ class Lowering:
 
     def argument(self, value: Any) -> Any:
         if isinstance(value, torch.fx.Node):
-            found = self.values[value]
-            if isinstance(found, NotATensor):
+            operand = self.values[value]
+            if isinstance(operand, NotATensor):
                 raise Decline
-            return found
+            return operand
         if isinstance(value, (list, tuple)):
             return [self.argument(v) for v in value]
         if isinstance(value, complex):
@@ -367,16 +376,19 @@ class Lowering:
         several = isinstance(val, (list, tuple)) or val is None
         metas = list(val or ()) if several else [val]
         given = (node.args, tuple(node.kwargs.items()))
-        if self.relays:
-            keeps = name in channels_last.FAITHFUL
+        if self.has_internal_layouts:
+            keeps = name in channels_last.LAYOUT_PRESERVING
             if not keeps and name not in OUT_FORMS and name != WRITE_BACK:
-                given = self.each(given, partial(as_seen, self))
+                given = self.each(given, partial(with_visible_strides, self))
             elif keeps:
                 operands = [self.values[n] for n in flatten(given) if isinstance(n, torch.fx.Node)]
                 metas = [channels_last.layout(v, operands) if is_tensor(v) else v for v in metas]
         args, kwargs = self.plain(given)
-        if self.onednn.products and (found := onednn.product(name, args, kwargs)) is not None:
-            name, args = onednn.packed_product(self, found)
+        if (
+            self.onednn.products
+            and (product_call := onednn.product(name, args, kwargs)) is not None
+        ):
+            name, args = onednn.packed_product(self, product_call)
         return self.extern(node, name, args, kwargs, metas, several)
 
     def extern(

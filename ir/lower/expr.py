@@ -137,8 +137,8 @@ isnan, isinf = map(_function, (Op.ISNAN, Op.ISINF))
 
 def share_of(count: Int, like: Expr) -> Expr | float:
     """Returns 1 / count, for a formula with `like`."""
-    found: Expr | float = (like.constant(1) if isinstance(count, Size) else 1.0) / count
-    return found
+    share: Expr | float = (like.constant(1) if isinstance(count, Size) else 1.0) / count
+    return share
 
 
 def maximum(a: Expr, b: Expr | Number) -> Expr:

@@ -60,10 +60,10 @@ def arguments_of(target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> li
     if signature is None:
         signature = [(a.name, a.kwarg_only, a.default_value) for a in target._schema.arguments]
         _SIGNATURES[target] = signature
-    found = list(args)
+    arguments = list(args)
     for name, _, default in signature[len(args) :]:
-        found.append(kwargs.get(name, default))
-    return found
+        arguments.append(kwargs.get(name, default))
+    return arguments
 
 
 def result_of(val: Any) -> Result:
@@ -156,7 +156,7 @@ def used_results(node: torch.fx.Node) -> set[int]:
     return {int(u.args[1]) for u in node.users if u.target is operator.getitem}  # type: ignore[arg-type]
 
 
-def _is_seen_otherwise(target: Any) -> bool:
+def _is_alias(target: Any) -> bool:
     return (is_view(target) and str(target) not in COPIES) or str(target) in VIEWS
 
 
@@ -165,7 +165,7 @@ def is_only_stored(node: torch.fx.Node) -> bool:
     return all(
         u.op == "output"
         or str(u.target) == WRITE_BACK
-        or ((u.target is operator.getitem or _is_seen_otherwise(u.target)) and is_only_stored(u))
+        or ((u.target is operator.getitem or _is_alias(u.target)) and is_only_stored(u))
         for u in node.users
     )
 
@@ -177,7 +177,7 @@ def base_of(node: torch.fx.Node) -> tuple[torch.fx.Node, int]:
         target: Any = node.target
         if target is operator.getitem:
             result = int(node.args[1])  # type: ignore[arg-type]
-        elif not (_is_seen_otherwise(target) or str(target) == WRITE_BACK):
+        elif not (_is_alias(target) or str(target) == WRITE_BACK):
             break
         else:
             result = 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.ir.lower.geometry import origin, view_of
-from frameloom.ir.lower.layout.relayout import as_seen, is_relaid
+from frameloom.ir.lower.layout.relayout import is_restrided, with_visible_strides
 from frameloom.ir.lower.table import Ref
 from frameloom.ir.program import Buffer, Extern, Kind, View
 
@@ -33,8 +33,8 @@ def view(graph: Lowering, node: torch.fx.Node, val: Any) -> Ref:
     """Lowers a view that is lazy, or whose base is."""
     parent: Any = node.args[0]
     base = graph.raw.get(parent, graph.values[parent])
-    if is_relaid(graph, parent, base):
-        base = as_seen(graph, parent)
+    if is_restrided(graph, parent, base):
+        base = with_visible_strides(graph, parent)
     raw = graph.ref(base.buffer, val)
     bits = bits_of(val)
     if not bits:
@@ -64,8 +64,8 @@ def _called(graph: Lowering, node: torch.fx.Node, target: str, name: str, x: Ref
 def dense(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     """Returns strides without gaps and overlap, with the dimensions in the same order: the layout of eager's
     copies."""
-    found, step = [0] * len(shape), 1
+    dense_strides, step = [0] * len(shape), 1
     for d in sorted(range(len(shape)), key=lambda d: (strides[d], -d)):
-        found[d] = step
+        dense_strides[d] = step
         step *= max(shape[d], 1)
-    return tuple(found)
+    return tuple(dense_strides)

@@ -73,8 +73,8 @@ def loops(
     if lowering.on_gpu and not is_cuda(device):
         raise Decline  # a CPU tensor in a graph on a GPU: a few numbers, not worth a compilation
     names = tuple(a.name for a in node.target._schema.arguments)  # type: ignore[union-attr]
-    given = _given(lowering, node, name, device, arguments)
-    if lowering.relays:
+    given = _operands(lowering, node, name, device, arguments)
+    if lowering.has_internal_layouts:
         metas = [
             v
             if v is None or (node, k) in lowering.visible
@@ -94,8 +94,8 @@ def loops(
     if not empty:
         with _sizes_unknown(lowering):
             values = function(call, *given)
-    if isinstance(values, Scattered) and (found := in_place(lowering, node, values)) is not None:
-        return _scattered_in_place(lowering, node, call, found)
+    if isinstance(values, Scattered) and (update := in_place(lowering, node, values)) is not None:
+        return _scattered_in_place(lowering, node, call, update)
     refs: list[Ref | None] = []
     steps = []
     for k, (v, value) in enumerate(
@@ -111,15 +111,15 @@ def loops(
         refs.append(ref)
         if value is not None and 0 not in buffer.shape:
             steps += _stored(lowering, ref, value, name, node)
-    for made, value in reversed(call.made):
-        lowering.base_offset[made.buffer] = 0
-        steps = [*_stored(lowering, made, value, name, node), *steps]
+    for temporary, value in reversed(call.temporaries):
+        lowering.base_offset[temporary.buffer] = 0
+        steps = [*_stored(lowering, temporary, value, name, node), *steps]
     lowering.steps += [*(_draw(lowering, d, node) for d in call.draws), *steps]
     _checks(lowering, call, node)
     return refs if several else refs[0]
 
 
-def _given(
+def _operands(
     lowering: Lowering, node: torch.fx.Node, name: str, device: str, arguments: list[Any]
 ) -> list[Any]:
     """Returns the arguments of the op's lowering; raises Decline if loops cannot use one."""
@@ -138,18 +138,18 @@ def _given(
 
 
 def _scattered_in_place(
-    lowering: Lowering, node: torch.fx.Node, call: Call, found: InPlace
+    lowering: Lowering, node: torch.fx.Node, call: Call, update: InPlace
 ) -> Ref | None:
     """Adds scatters into an input: at this place of the program, or later, at the write-back."""
     _checks(lowering, call, node)
-    kernels = [lowering.kernel(call.target, s, node) for s in found.stores]
-    if not found.at_once:
+    kernels = [lowering.kernel(call.target, s, node) for s in update.stores]
+    if not update.immediate:
         lowering.delayed[node] = kernels
         return None
     lowering.steps += kernels
     lowering.wrote_early = True
-    lowering.written.add(found.into.buffer)
-    return found.into
+    lowering.written.add(update.into.buffer)
+    return update.into
 
 
 @contextmanager
@@ -183,10 +183,10 @@ def _stored(
 def _draw(lowering: Lowering, draw: Draw, node: torch.fx.Node) -> Extern:
     view = None
     if draw.aligned is not None:
-        found = [b for b in lowering.inputs if b.name == draw.aligned]
-        if not found:
+        aligned_inputs = [b for b in lowering.inputs if b.name == draw.aligned]
+        if not aligned_inputs:
             raise Decline  # the alignment of its memory is not known
-        view = View(found[0], found[0].shape, found[0].strides)
+        view = View(aligned_inputs[0], aligned_inputs[0].shape, aligned_inputs[0].strides)
     args = (draw.device, draw.increment, view)
     return Extern(DRAW, args, (), draw.numbers, origin(node))
 

@@ -114,20 +114,20 @@ class Numbers:
 
     def _of_size(self, node: torch.fx.Node) -> Buffer:
         """Returns a size as a number, from which other numbers are computed."""
-        found = self._sizes.get(node)
-        if found is None:
+        number = self._sizes.get(node)
+        if number is None:
             if node.target is operator.index:
-                found = self._operand(node.args[0])
+                number = self._operand(node.args[0])
             elif node.target in LAYOUT:
                 tensor, dim = node.args
                 buffer = self.lowering.values[tensor].buffer  # type: ignore[index]
-                found = self._step(node.name, LAYOUT[node.target], int, buffer, dim)
+                number = self._step(node.name, LAYOUT[node.target], int, buffer, dim)
             else:
-                found = self._step(
+                number = self._step(
                     node.name, NAMES[node.target], int, *map(self._operand, node.args)
                 )
-            self._sizes[node] = found
-        return found
+            self._sizes[node] = number
+        return number
 
     def _float(self, node: torch.fx.Node, value: Any) -> Any:
         if isinstance(value, int):

@@ -37,9 +37,9 @@ def write_back(graph: Lowering, node: torch.fx.Node, target: torch.fx.Node, sour
     assert into.buffer.kind is Kind.INPUT, f"{node} writes to {into.buffer}, which is no input"
     if isinstance(value, Ref) and value.buffer.kind is Kind.INPUT and value != into:
         value = _copied_early(graph, node, value)
-    beside_gpu = graph.on_gpu and not is_cuda(into.buffer.device)
-    if isinstance(value, Ref) and beside_gpu:
-        graph.beside.append((view_of(into), view_of(value), node))
+    is_cpu_input = graph.on_gpu and not is_cuda(into.buffer.device)
+    if isinstance(value, Ref) and is_cpu_input:
+        graph.cpu_writes.append((view_of(into), view_of(value), node))
     elif isinstance(value, Ref) and (value.dtype is None or into.dtype is None):
         graph.steps.append(
             Extern(WRITE_BACK, (view_of(into), view_of(value)), (), (None,), origin(node))
@@ -54,12 +54,12 @@ def write_back(graph: Lowering, node: torch.fx.Node, target: torch.fx.Node, sour
     return into
 
 
-def write_beside(graph: Lowering) -> None:
+def write_cpu_inputs(graph: Lowering) -> None:
     """Writes to CPU tensors in a graph on a GPU, such as an optimizer's counters: one call for all of
     them."""
-    if not graph.beside:
+    if not graph.cpu_writes:
         return
-    into, values, nodes = zip(*graph.beside, strict=True)
+    into, values, nodes = zip(*graph.cpu_writes, strict=True)
     lines = tuple(line for node in nodes for line in origin(node))
     if len(into) == 1:
         call = Extern(WRITE_BACK, (into[0], values[0]), (), (None,), lines)
@@ -72,12 +72,12 @@ def _copied_early(graph: Lowering, node: torch.fx.Node, value: Ref) -> Ref:
     """Copies an input's old value before any input is written."""
     if value.dtype is None:
         return value
-    kept = Buffer(
+    copy = Buffer(
         f"{node.name}_old", value.dtype, value.shape, contiguous_strides(value.shape), Kind.TEMP,
         device=value.buffer.device,
     )  # fmt: skip
-    graph.base_offset[kept] = 0
-    ref = Ref(kept, value.shape, kept.strides, 0, value.dtype, value.torch_dtype)
+    graph.base_offset[copy] = 0
+    ref = Ref(copy, value.shape, copy.strides, 0, value.dtype, value.torch_dtype)
     if 0 not in value.shape:
         store = store_of(ref, read(value, positions(value.shape)))
         first_write = next(
@@ -96,14 +96,14 @@ def returned(graph: Lowering, value: Any) -> View | int | tuple[Any]:
     """Returns a view of a buffer, the number of an input that is returned itself, or (constant,)."""
     if not isinstance(value, torch.fx.Node):
         return (value,)
-    found = graph.values[value]
-    if isinstance(found, NotATensor):
-        return found.position
-    if not isinstance(found, Ref):
-        return (found,)
+    result = graph.values[value]
+    if isinstance(result, NotATensor):
+        return result.position
+    if not isinstance(result, Ref):
+        return (result,)
     if value in graph.raw:
         return lazy.returned(graph, value)
     itself: Any = value
     while str(itself.target) == WRITE_BACK:
         itself = itself.args[0]
-    return graph.inputs.index(found.buffer) if itself.op == "placeholder" else view_of(found)
+    return graph.inputs.index(result.buffer) if itself.op == "placeholder" else view_of(result)

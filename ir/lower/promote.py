@@ -58,10 +58,10 @@ def common_dtype(operands: list[Ref | Number]) -> DType:
         rank = (0 if x.ndim else 1) if isinstance(x, Ref) else 2
         dtype = x.torch_dtype if isinstance(x, Ref) else _number_dtype(x)
         groups[rank] = dtype if groups[rank] is None else torch.promote_types(groups[rank], dtype)
-    found = DType.of(_combine(groups[0], _combine(groups[1], groups[2])))
-    if found is None:
+    common = DType.of(_combine(groups[0], _combine(groups[1], groups[2])))
+    if common is None:
         raise Decline
-    return found
+    return common
 
 
 def wide_dtype(dtype: DType) -> DType:

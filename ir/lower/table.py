@@ -161,7 +161,8 @@ class Call:
     # Whether the graph uses this result (of several).
     is_used: Callable[[int], bool] = lambda result: True
     draws: list[Draw] = field(default_factory=list)
-    made: list[tuple[Ref, Scattered]] = field(default_factory=list)  # temporary tensors of the op
+    # Temporary tensors of the op.
+    temporaries: list[tuple[Ref, Scattered]] = field(default_factory=list)
 
     def check(self, holds: Expr, exception: str, message: str) -> None:
         """Adds a check: the call raises `exception` (a builtin's name), as eager does, if `holds` is false
@@ -171,26 +172,26 @@ class Call:
     @property
     def generator(self) -> Generator:
         """The generator of the device's random numbers; raises Decline if only the library can draw them."""
-        found = self.generator_of(self.device)
-        if found is None:
+        generator = self.generator_of(self.device)
+        if generator is None:
             raise Decline
-        return found
+        return generator
 
     def draw(self, stream: Stream, position: Node, count: int) -> Expr:
         """Returns the number in (0, 1] at `position` of a draw of `count`."""
-        made = Draw(self.generator.increment(count), f"{self.node}_{len(self.draws)}", self.device)
-        self.draws.append(made)
-        seed, offset = (load(b, index.index(0)) for b in made.numbers)
+        draw = Draw(self.generator.increment(count), f"{self.node}_{len(self.draws)}", self.device)
+        self.draws.append(draw)
+        seed, offset = (load(b, index.index(0)) for b in draw.numbers)
         return Expr(random(DType.F32, seed, offset, position, stream))
 
     def temporary(self, value: Scattered, of: Result) -> Ref:
         """Returns a temporary tensor with the shape and dtype of a result; it is computed before the
         results."""
         strides = tuple(product(of.shape[d + 1 :]) for d in range(len(of.shape)))
-        name = f"{self.node}_made{len(self.made)}"
+        name = f"{self.node}_made{len(self.temporaries)}"
         buffer = Buffer(name, of.dtype, of.shape, strides, Kind.TEMP, device=self.device)
         ref = Ref(buffer, of.shape, strides, 0, of.dtype, of.torch_dtype)
-        self.made.append((ref, value))
+        self.temporaries.append((ref, value))
         return ref
 
     @property

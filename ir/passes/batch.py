@@ -4,7 +4,8 @@ An optimizer's step or a `torch._foreach_` op does the same for hundreds of tens
 depend on each other.  Only the first part goes through fusion.  The fused kernels are then instantiated for
 the other parts; elementwise work on a GPU becomes a list, which is one launch for all of them.
 
-Most such parts are found before lowering (lower/graph_passes/repeats.py; `Program.alike`), the others here.
+Most such parts are found before lowering (lower/graph_passes/repeats.py; `Program.isomorphic_parts`), the
+others here.
 """
 
 from __future__ import annotations
@@ -17,23 +18,30 @@ from typing import Any
 from frameloom.ir.library import OWN
 from frameloom.ir.passes.buffer_renaming import renamed
 from frameloom.ir.passes.memory import buffers_of, reads_of, writes_of
-from frameloom.ir.passes.templates import Form, exact, form_of, instance, is_settled, settled
+from frameloom.ir.passes.templates import (
+    Template,
+    exact,
+    fold_common_numbers,
+    instantiate,
+    is_static,
+    template_of,
+)
 from frameloom.ir.program import (
-    Alike,
     Buffer,
     Extern,
+    IsomorphicParts,
     Kernel,
+    KernelInstance,
     KernelList,
     Kind,
     Program,
-    Row,
     Step,
     View,
     is_cuda,
 )
 from frameloom.ir.symbolic.expr import hint_of
 
-LEAST = 4  # parts; with fewer, it does not pay
+MIN_PARTS = 4  # parts; with fewer, it does not pay
 
 
 @dataclass(eq=False)
@@ -51,13 +59,13 @@ class _Unfit(Exception):
     """Fusion changed the first part in a way that cannot be instantiated for the others."""
 
 
-def once_each(program: Program, fuse: Callable[[Program], Program]) -> Program:
+def fuse_isomorphic_parts(program: Program, fuse: Callable[[Program], Program]) -> Program:
     """Returns `fuse(program)`, where isomorphic parts are fused once."""
-    if program.alike:
+    if program.isomorphic_parts:
         try:
-            return in_full(fuse(program))
+            return expand(fuse(program))
         except _Unfit:
-            program = in_full(program)
+            program = expand(program)
     groups = _groups(program)
     if not groups:
         return fuse(program)
@@ -74,7 +82,7 @@ def once_each(program: Program, fuse: Callable[[Program], Program]) -> Program:
 
 def _groups(program: Program) -> list[list[_Part]]:
     parts = _parts(program)
-    if len(parts) < LEAST:
+    if len(parts) < MIN_PARTS:
         return []
     # Parts that share a tensor are left alone: fused with each other, they load it only once.
     readers: dict[Buffer, int] = {}
@@ -82,11 +90,11 @@ def _groups(program: Program) -> list[list[_Part]]:
         touched = {b for n in part.steps for b in reads_of(program.steps[n])}
         for b in touched:
             readers[b] = readers.get(b, 0) + 1
-    found: dict[Hashable, list[_Part]] = {}
+    groups: dict[Hashable, list[_Part]] = {}
     for part in parts:
         if _describe(program, part, readers):
-            found.setdefault(tuple(part.key), []).append(part)
-    return [g for g in found.values() if len(g) >= LEAST]
+            groups.setdefault(tuple(part.key), []).append(part)
+    return [g for g in groups.values() if len(g) >= MIN_PARTS]
 
 
 def _parts(program: Program, apart: Set[Buffer] = frozenset()) -> list[_Part]:
@@ -106,10 +114,10 @@ def _parts(program: Program, apart: Set[Buffer] = frozenset()) -> list[_Part]:
         for b in buffers_of(step):
             if b in written:
                 leader[find(n)] = find(first.setdefault(b, n))
-    found: dict[int, _Part] = {}
+    parts: dict[int, _Part] = {}
     for n in range(len(program.steps)):
-        found.setdefault(find(n), _Part([])).steps.append(n)
-    return list(found.values())
+        parts.setdefault(find(n), _Part([])).steps.append(n)
+    return list(parts.values())
 
 
 def _describe(program: Program, part: _Part, readers: dict[Buffer, int]) -> bool:
@@ -118,18 +126,18 @@ def _describe(program: Program, part: _Part, readers: dict[Buffer, int]) -> bool
     extents = []
     for n in part.steps:
         step = program.steps[n]
-        if not isinstance(step, Kernel) or (made := form_of(step)) is None:
+        if not isinstance(step, Kernel) or (matched := template_of(step)) is None:
             return False
-        form, row = made
+        template, instance = matched
         places = []
-        for buffer, start in row.columns:
+        for buffer, start in instance.columns:
             if readers.get(buffer, 0) > 1 and buffer.shape and buffer.shape != (1,):
                 return False
             place = part.places.setdefault((buffer, start), len(part.places))
             places.append((place, buffers.setdefault(buffer, len(buffers)), buffer.kind))
-        numbers = tuple((type(v), exact(v)) for v in row.numbers)
-        part.key.append((step.device, form.key, tuple(places), numbers))
-        extents.append(row.extent)
+        numbers = tuple((type(v), exact(v)) for v in instance.numbers)
+        part.key.append((step.device, template.key, tuple(places), numbers))
+        extents.append(instance.extent)
     part.extent = max(extents, key=hint_of)
     part.key.append(tuple(e == part.extent for e in extents))
     part.key.append(part.extent == 1)
@@ -153,86 +161,94 @@ def _for_all(fused: Program, program: Program, groups: list[list[_Part]]) -> Pro
         if len(touched) > 1 or not isinstance(step, Kernel):
             raise _Unfit
         (group,) = touched.values()
-        steps += _said_again(step, group)
+        steps += _instantiate(step, group)
     return replace(fused, steps=tuple(steps))  # type: ignore[arg-type]
 
 
-def _said_again(kernel: Kernel, group: list[_Part]) -> list[Kernel | KernelList]:
-    made = form_of(kernel)
-    if made is None:
+def _instantiate(kernel: Kernel, group: list[_Part]) -> list[Kernel | KernelList]:
+    matched = template_of(kernel)
+    if matched is None:
         raise _Unfit
-    form, row = made
+    template, instance = matched
     first = group[0]
-    if row.extent not in (1, first.extent) or any(c not in first.places for c in row.columns):
+    if instance.extent not in (1, first.extent) or any(
+        c not in first.places for c in instance.columns
+    ):
         raise _Unfit
-    at = [first.places[c] for c in row.columns]
-    rows = []
+    at = [first.places[c] for c in instance.columns]
+    instances = []
     for part in group:
         places = list(part.places)
-        extent = part.extent if row.extent == first.extent else 1
-        rows.append(Row(extent, tuple(places[k] for k in at), row.numbers))
-    return _kernels(kernel, form, rows)
+        extent = part.extent if instance.extent == first.extent else 1
+        instances.append(KernelInstance(extent, tuple(places[k] for k in at), instance.numbers))
+    return _kernels(kernel, template, instances)
 
 
-def _kernels(kernel: Kernel, form: Form, rows: Sequence[Row]) -> list[Kernel | KernelList]:
-    """Returns the kernels of these rows; `kernel` is the kernel of the first row."""
-    form, less = settled(form, rows)
-    if is_cuda(kernel.device) and all(map(is_settled, less)):
-        return [_list(kernel, form, less)]
+def _kernels(
+    kernel: Kernel, template: Template, instances: Sequence[KernelInstance]
+) -> list[Kernel | KernelList]:
+    """Returns the kernels of these instances; `kernel` is the kernel of the first instance."""
+    template, folded = fold_common_numbers(template, instances)
+    if is_cuda(kernel.device) and all(map(is_static, folded)):
+        return [_kernel_list(kernel, template, folded)]
     return [
-        kernel if k == 0 else instance(form, r, f"{kernel.name}_of_{k}", kernel.origin)
-        for k, r in enumerate(less)
+        kernel if k == 0 else instantiate(template, r, f"{kernel.name}_of_{k}", kernel.origin)
+        for k, r in enumerate(folded)
     ]
 
 
-def _list(kernel: Kernel, form: Form, rows: tuple[Row, ...]) -> KernelList:
+def _kernel_list(
+    kernel: Kernel, template: Template, instances: tuple[KernelInstance, ...]
+) -> KernelList:
     name = f"{kernel.name}_list"
-    return KernelList(name, form.stores, form.columns, form.numbers, rows, kernel.origin)
+    return KernelList(
+        name, template.stores, template.columns, template.numbers, instances, kernel.origin
+    )
 
 
 # --- parts that were lowered once
 
 
-def in_full(program: Program) -> Program:
+def expand(program: Program) -> Program:
     """Returns `program` with the steps of all parts; raises _Unfit if the first part cannot be instantiated
     for others."""
-    if not program.alike:
+    if not program.isomorphic_parts:
         return program
     instead: dict[int, list[Step]] = {}
     for group, numbers in _members(program).items():
-        _say_all(program, group, sorted(numbers), instead)
-    said = tuple(s for n, step in enumerate(program.steps) for s in instead.get(n, (step,)))
-    return replace(program, steps=said, alike=())
+        _instantiate_all(program, group, sorted(numbers), instead)
+    steps = tuple(s for n, step in enumerate(program.steps) for s in instead.get(n, (step,)))
+    return replace(program, steps=steps, isomorphic_parts=())
 
 
-def can_be_said(program: Program) -> bool:
-    """Whether `in_full` succeeds."""
+def can_expand(program: Program) -> bool:
+    """Whether `expand` succeeds."""
     try:
         members = _members(program)
     except _Unfit:
         return False
     return all(
-        _form(program.steps[n]) is not None
+        _template(program.steps[n]) is not None
         for group, numbers in members.items()
         if group.extent is not None
         for n in numbers
     )
 
 
-def _members(program: Program) -> dict[Alike, list[int]]:
+def _members(program: Program) -> dict[IsomorphicParts, list[int]]:
     """Returns the steps of first parts, by number."""
-    owner = {b: group for group in program.alike for b in group.first}
-    shared = frozenset().union(*(group.shared for group in program.alike))
+    owner = {b: group for group in program.isomorphic_parts for b in group.first}
+    shared = frozenset().union(*(group.shared for group in program.isomorphic_parts))
     returned = {o.buffer for o in program.outputs if isinstance(o, View)}
-    members: dict[Alike, list[int]] = {}
+    members: dict[IsomorphicParts, list[int]] = {}
     for part in _parts(program, shared):
         steps = [program.steps[n] for n in part.steps]
-        found = {owner[b] for s in steps for b in buffers_of(s) if b in owner}
-        if not found:
+        owners = {owner[b] for s in steps for b in buffers_of(s) if b in owner}
+        if not owners:
             continue
-        if len(found) > 1:
+        if len(owners) > 1:
             raise _Unfit
-        members.setdefault(found.pop(), []).extend(part.steps)
+        members.setdefault(owners.pop(), []).extend(part.steps)
         for step in steps:
             if not isinstance(step, Kernel | Extern) or getattr(step, "target", "") in OWN:
                 raise _Unfit
@@ -242,30 +258,34 @@ def _members(program: Program) -> dict[Alike, list[int]]:
     return members
 
 
-def _say_all(
-    program: Program, group: Alike, numbers: Sequence[int], instead: dict[int, list[Step]]
+def _instantiate_all(
+    program: Program, group: IsomorphicParts, numbers: Sequence[int], instead: dict[int, list[Step]]
 ) -> None:
     """Fills in `instead`: the steps of all parts that replace the steps with these numbers."""
     steps = [program.steps[n] for n in numbers]
     inner = {b for s in steps for b in writes_of(s)} - set(group.first)
-    kept = any(b.kind in (Kind.TEMP, Kind.EXTERN) for s in steps for b in buffers_of(s))
+    has_intermediates = any(
+        b.kind in (Kind.TEMP, Kind.EXTERN) for s in steps for b in buffers_of(s)
+    )
     parts = []
     for k, theirs in enumerate(group.others, 1):
         extent = None if group.extent is None else max(math.prod(b.shape) for b in theirs)
         names = dict(zip(group.first, theirs, strict=True))
-        names.update({b: _another(b, k, group.extent, extent) for b in inner})
+        names.update({b: _corresponding(b, k, group.extent, extent) for b in inner})
         parts.append((extent, names))
-    if group.extent is not None or not (kept or any(_form(s) is None for s in steps)):
+    if group.extent is not None or not (
+        has_intermediates or any(_template(s) is None for s in steps)
+    ):
         for n, step in zip(numbers, steps, strict=True):
-            instead[n] = _by_form(step, group.extent, parts)
+            instead[n] = _instantiate_template(step, group.extent, parts)
         return
     # The steps of one part follow those of another: they share memory.
-    last = instead[numbers[-1]] = [steps[-1]]
+    part_steps = instead[numbers[-1]] = [steps[-1]]
     for k, (_, names) in enumerate(parts, 1):
-        last += [_again(step, names, k) for step in steps]
+        part_steps += [_renamed_step(step, names, k) for step in steps]
 
 
-def _another(b: Buffer, k: int, extent: int | None, other: int | None) -> Buffer:
+def _corresponding(b: Buffer, k: int, extent: int | None, other: int | None) -> Buffer:
     """Returns the buffer of part `k` that corresponds to an intermediate of the first part."""
     name = f"{b.name}_of_{k}"
     if extent is None or math.prod(b.shape) == 1:
@@ -276,28 +296,32 @@ def _another(b: Buffer, k: int, extent: int | None, other: int | None) -> Buffer
     return replace(b, name=name, shape=(other,), strides=(1,))
 
 
-def _form(step: Step) -> tuple[Form, Row] | None:
-    return form_of(step) if isinstance(step, Kernel) else None
+def _template(step: Step) -> tuple[Template, KernelInstance] | None:
+    return template_of(step) if isinstance(step, Kernel) else None
 
 
-def _by_form(
+def _instantiate_template(
     step: Step, extent: int | None, parts: Sequence[tuple[int | None, dict[Buffer, Buffer]]]
 ) -> list[Step]:
-    made = _form(step)
-    if made is None:
+    matched = _template(step)
+    if matched is None:
         raise _Unfit
-    form, row = made
-    if extent is not None and row.extent not in (1, extent):
+    template, instance = matched
+    if extent is not None and instance.extent not in (1, extent):
         raise _Unfit
-    rows = [row]
+    instances = [instance]
     for other, names in parts:
-        own = other if other is not None and row.extent == extent else row.extent
-        rows.append(Row(own, tuple((names.get(b, b), k) for b, k in row.columns), row.numbers))
+        own = other if other is not None and instance.extent == extent else instance.extent
+        instances.append(
+            KernelInstance(
+                own, tuple((names.get(b, b), k) for b, k in instance.columns), instance.numbers
+            )
+        )
     assert isinstance(step, Kernel)
-    return list[Step](_kernels(step, form, rows))
+    return list[Step](_kernels(step, template, instances))
 
 
-def _again(step: Step, names: dict[Buffer, Buffer], k: int) -> Step:
+def _renamed_step(step: Step, names: dict[Buffer, Buffer], k: int) -> Step:
     """Returns the step with other buffers."""
 
     def of(value: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 from frameloom.ir.fallible import may_raise, never_raises
 from frameloom.ir.library import CALLS, DRAW, OWN, is_collective
 from frameloom.ir.passes.memory import read_by, reads_of, views_in, writes_of
-from frameloom.ir.passes.unbacked import checked, defines, told
+from frameloom.ir.passes.unbacked import checked, defines, output_size_sources
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Step, Store, is_cuda
 
 
@@ -168,10 +168,10 @@ class Graph:
 
 
 def _closure(before: dict[int, int], direct: Iterable[int]) -> int:
-    found = 0
+    ancestors = 0
     for n in direct:
-        found |= 1 << n | before[n]
-    return found
+        ancestors |= 1 << n | before[n]
+    return ancestors
 
 
 def _bits(mask: int) -> Iterator[int]:
@@ -193,27 +193,28 @@ class Order:
     def needs(self, number: int, step: Step, alone: bool = False) -> set[int]:
         """Returns the steps that this step waits for.  `alone`: only those that its own data and effects
         need."""
-        found: set[int] = set()
+        dependences: set[int] = set()
         changed = _changed_by(step)
         for buffer in reads_of(step):
             if buffer in self.last_write:
-                found.add(self.last_write[buffer])
+                dependences.add(self.last_write[buffer])
             self.reads_since.setdefault(buffer, []).append(number)
         for buffer in changed:
-            found.update(self.reads_since.pop(buffer, ()))
+            dependences.update(self.reads_since.pop(buffer, ()))
             if buffer in self.last_write:
-                found.add(self.last_write[buffer])
+                dependences.add(self.last_write[buffer])
             self.last_write[buffer] = number
         if commits(step) and not alone:
-            found.update(self.failing)  # if the call bails out, nothing may have changed before
+            # If the call bails out, nothing may have changed before.
+            dependences.update(self.failing)
         if may_fail(step):
             self.failing.append(number)
         if isinstance(step, Extern) and has_effect(step.target):
             if self.effect is not None:
-                found.add(self.effect)
+                dependences.add(self.effect)
             self.effect = number
-        found.discard(number)
-        return found
+        dependences.discard(number)
+        return dependences
 
 
 def _changed_by(step: Step) -> set[Buffer]:
@@ -276,10 +277,10 @@ def fails_behind_writes(program: Program) -> bool:
 def _operator(target: str) -> Any:
     import torch
 
-    found: Any = torch.ops
+    op: Any = torch.ops
     for part in target.split("."):
-        found = getattr(found, part, None)
-    return found
+        op = getattr(op, part, None)
+    return op
 
 
 _EFFECTS: dict[str, tuple[bool, bool]] = {}
@@ -301,8 +302,8 @@ def _effects(target: str) -> tuple[bool, bool]:
             # native_batch_norm updates its running statistics, but its schema does not say so.
             mutating = op._schema.is_mutable or target == "aten.native_batch_norm.default"
             seeded = torch.Tag.nondeterministic_seeded in op.tags
-            speaks = seeded or not op._schema.returns or is_collective(target)
-            _EFFECTS[target] = (mutating, mutating or speaks)
+            has_other_effect = seeded or not op._schema.returns or is_collective(target)
+            _EFFECTS[target] = (mutating, mutating or has_other_effect)
     return _EFFECTS[target]
 
 
@@ -327,9 +328,9 @@ def _must_run(step: Extern) -> bool:
 def live_steps(program: Program) -> list[Step]:
     """Returns the steps that outputs, inputs or effects depend on."""
     needed: set[Buffer] = {o.buffer for o in program.outputs if not isinstance(o, (int, tuple))}
-    needed.update(told(program.outputs))
+    needed.update(output_size_sources(program.outputs))
     needed.update(checked(s for step in program.steps for s, _, _ in defines(step)))
-    kept: list[Step] = []
+    live: list[Step] = []
     for step in reversed(program.steps):
         if isinstance(step, Kernel):
             stores = tuple(
@@ -349,5 +350,5 @@ def live_steps(program: Program) -> list[Step]:
             ):
                 step = Extern(step.target, step.args, step.kwargs, used, step.origin)
         needed.update(reads_of(step))
-        kept.append(step)
-    return kept[::-1]
+        live.append(step)
+    return live[::-1]

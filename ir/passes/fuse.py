@@ -3,7 +3,7 @@
 1. Down the graph: each kernel joins the kernels that produce what it loads, if computing the loaded value in
    place costs no more than loading it saves (inline.worthwhile).  A producer that other kernels need too
    keeps its store.
-2. Across: kernels over the same loops that read the same tensors become one.
+2. Siblings: kernels over the same loops that read the same tensors become one.
 3. A value that is still stored only for other kernels is recomputed there, if that reads fewer bytes.
 4. Stores that are piecewise along an axis (concatenations) are cut there (split_stores.py).
 5. Small copies of inputs over the same loops become one kernel (passes/merge_copies.py).
@@ -28,12 +28,12 @@ from dataclasses import replace
 from frameloom.ir import attention, products
 from frameloom.ir.elementwise import elementwise
 from frameloom.ir.ops import Op
-from frameloom.ir.passes.batch import once_each
+from frameloom.ir.passes.batch import fuse_isomorphic_parts
 from frameloom.ir.passes.dependence import Graph, Group, is_mutating
 from frameloom.ir.passes.inline import CHEAP_OPS, bytes_of, inline, summary, uses_in, worthwhile
 from frameloom.ir.passes.inplace import reuse
-from frameloom.ir.passes.merge_copies import together
-from frameloom.ir.passes.sink_checks import sunk_checks
+from frameloom.ir.passes.merge_copies import merge_copies
+from frameloom.ir.passes.sink_checks import sink_checks
 from frameloom.ir.passes.split_stores import split
 from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Step, Store
 from frameloom.ir.rewrite import simple_value, simplify
@@ -41,34 +41,34 @@ from frameloom.ir.scatter import scatters_alone
 from frameloom.ir.substitute import FALSE, loads
 from frameloom.ir.symbolic.expr import hint_of
 
-MANY_STORES = 16  # in one kernel
-MANY_BUFFERS = 48
+MAX_STORES = 16  # in one kernel
+MAX_BUFFERS = 48
 # The time to schedule and compile a kernel grows faster than the kernel.  So kernels have a limit, whatever
 # the length of the program.
-MANY_OPS = 1500
-MANY_REDUCTIONS = 24
-MANY_LOADS = 16  # in one store; more only if inlining does not multiply them
-NEIGHBOURS = 16  # how many readers of one tensor a kernel is compared with
+MAX_OPS = 1500
+MAX_REDUCTIONS = 24
+MAX_LOADS = 16  # in one store; more only if inlining does not multiply them
+MAX_NEIGHBOURS = 16  # how many readers of one tensor a kernel is compared with
 
 
 def fuse(program: Program) -> Program:
     """Returns `program` with fewer, larger kernels."""
-    return once_each(program, _fused)
+    return fuse_isomorphic_parts(program, _fused)
 
 
 def _fused(program: Program) -> Program:
     merged = _merged(products.prepare(attention.prepare(program)))
     if _has_constants(merged):
         merged = _merged(merged)
-    pieces = replace(merged, steps=tuple(map(_in_pieces, merged.steps)))
-    settled = attention.settle(_without_idle_checks(simplify(pieces)))
-    return sunk_checks(reuse(together(settled)))
+    split_program = replace(merged, steps=tuple(map(_split_step, merged.steps)))
+    simplified = attention.simplify_masks(_without_idle_checks(simplify(split_program)))
+    return sink_checks(reuse(merge_copies(simplified)))
 
 
 def _merged(program: Program) -> Program:
     graph = Graph(simplify(program))
-    _down(graph)
-    _across(graph)
+    _fuse_producers(graph)
+    _fuse_siblings(graph)
     _recompute(graph)
     steps: list[Step] = []
     names = _Names()
@@ -97,10 +97,10 @@ def _has_constants(program: Program) -> bool:
     return not numbers.isdisjoint(read)
 
 
-def _in_pieces(step: Step) -> Step:
+def _split_step(step: Step) -> Step:
     if not isinstance(step, Kernel):
         return step
-    return replace(step, stores=tuple(piece for s in step.stores for piece in split(s)))
+    return replace(step, stores=tuple(part for s in step.stores for part in split(s)))
 
 
 def _without_idle_checks(program: Program) -> Program:
@@ -112,21 +112,21 @@ def _without_idle_checks(program: Program) -> Program:
     idle &= {s.buffer for s in program.steps if isinstance(s, Check)}
     if not idle:
         return program
-    kept: list[Step] = []
+    steps_kept: list[Step] = []
     for step in program.steps:
         if isinstance(step, Kernel):
             stores = tuple(s for s in step.stores if s.buffer not in idle)
             if stores:
-                kept.append(replace(step, stores=stores))
+                steps_kept.append(replace(step, stores=stores))
         elif not isinstance(step, Check) or step.buffer not in idle:
-            kept.append(step)
-    return replace(program, steps=tuple(kept))
+            steps_kept.append(step)
+    return replace(program, steps=tuple(steps_kept))
 
 
 # --- 1. producers into consumers
 
 
-def _down(graph: Graph) -> None:
+def _fuse_producers(graph: Graph) -> None:
     for number in sorted(graph.groups):
         group = graph.groups.get(number)
         if group is None or not group.stores:
@@ -153,10 +153,10 @@ def _joined(graph: Graph, producer: Group, consumer: Group) -> list[Store] | Non
         return None
     others = {producer.number, consumer.number}
     for b in taken:
-        kept = b.kind is not Kind.TEMP or bool(graph.readers[b] - others)
+        is_stored = b.kind is not Kind.TEMP or bool(graph.readers[b] - others)
         for s in consumer.stores:
             uses = uses_in(s, [b])
-            if uses and not worthwhile(s, uses, producer.values[b], kept):
+            if uses and not worthwhile(s, uses, producer.values[b], is_stored):
                 return None
     values = {b: producer.values[b] for b in taken}
     stores = [
@@ -178,9 +178,9 @@ def _too_large(a: Group, b: Group) -> bool:
     """Whether one kernel of both would exceed a limit."""
     costs = [summary(s.value) for s in (*a.stores, *b.stores)]
     return (
-        len(costs) > MANY_STORES
-        or sum(c.ops for c in costs) > MANY_OPS
-        or sum(c.n_reductions for c in costs) > MANY_REDUCTIONS
+        len(costs) > MAX_STORES
+        or sum(c.ops for c in costs) > MAX_OPS
+        or sum(c.n_reductions for c in costs) > MAX_REDUCTIONS
     )
 
 
@@ -191,7 +191,7 @@ def _multiplies(values: dict[Buffer, Store], pairs: Iterable[tuple[Store, Store]
     In a chain of steps where each one uses the step before at two places, the number doubles with every step.
     """
     own = sum(map(_n_loads, values.values()))
-    return any(_n_loads(new) > max(own + _n_loads(old), MANY_LOADS) for old, new in pairs)
+    return any(_n_loads(new) > max(own + _n_loads(old), MAX_LOADS) for old, new in pairs)
 
 
 def _n_loads(store: Store) -> int:
@@ -228,7 +228,7 @@ def _safe(stores: Sequence[Store]) -> bool:
     for b in shared:  # after simplification the own store may not read it any more
         if all(n.arg != b for n in loads([simple_value(written[b])])):
             return False
-    return len(touched) <= MANY_BUFFERS and len(written) == sum(
+    return len(touched) <= MAX_BUFFERS and len(written) == sum(
         s.buffer.kind is Kind.INPUT for s in stores
     )
 
@@ -236,13 +236,13 @@ def _safe(stores: Sequence[Store]) -> bool:
 # --- 2. siblings
 
 
-def _across(graph: Graph) -> None:
+def _fuse_siblings(graph: Graph) -> None:
     for buffer in list(graph.readers):
         numbers = sorted(graph.readers[buffer])
         for i, first in enumerate(numbers):
-            for second in numbers[i + 1 : i + 1 + NEIGHBOURS]:
+            for second in numbers[i + 1 : i + 1 + MAX_NEIGHBOURS]:
                 a, b = graph.groups.get(first), graph.groups.get(second)
-                if a is not None and b is not None and _alike(graph, a, b):
+                if a is not None and b is not None and _should_fuse_siblings(graph, a, b):
                     _merge_siblings(graph, a, b)
 
 
@@ -258,7 +258,7 @@ def _merge_siblings(graph: Graph, a: Group, b: Group) -> None:
         graph.merge(a, b, stores)
 
 
-def _alike(graph: Graph, a: Group, b: Group) -> bool:
+def _should_fuse_siblings(graph: Graph, a: Group, b: Group) -> bool:
     """Whether both run over the same loops, and sharing saves a good part of the reads of the smaller one."""
     if not a.stores or not b.stores or a.scatter is not None or b.scatter is not None:
         return False
@@ -329,9 +329,9 @@ def _try_recompute(graph: Graph, group: Group, store: Store) -> None:
     for r in readers:
         for s in r.stores:
             uses = uses_in(s, [store.buffer])
-            if uses and not worthwhile(s, uses, store, kept=False):
+            if uses and not worthwhile(s, uses, store, is_stored=False):
                 return
-        if not all(_still_there(graph, b, group, r) for b in cost.buffers):
+        if not all(_reads_same_values(graph, b, group, r) for b in cost.buffers):
             return
     values = {store.buffer: store}
     changed = {r.number: [_inlined(s, values) for s in r.stores] for r in readers}
@@ -347,7 +347,7 @@ def _try_recompute(graph: Graph, group: Group, store: Store) -> None:
         graph.forget(group)
 
 
-def _still_there(graph: Graph, buffer: Buffer, group: Group, reader: Group) -> bool:
+def _reads_same_values(graph: Graph, buffer: Buffer, group: Group, reader: Group) -> bool:
     """Whether `reader` would read the same values from `buffer`: an input that some step overwrites may have
     changed."""
     if buffer.kind is not Kind.INPUT:

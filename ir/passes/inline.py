@@ -53,13 +53,13 @@ _SUMMARIES: weakref.WeakKeyDictionary[Node, Summary] = weakref.WeakKeyDictionary
 
 def summary(value: Node) -> Summary:
     """Returns the cost of computing `value` (cached per node)."""
-    found = _SUMMARIES.get(value)
-    if found is None:
+    cost = _SUMMARIES.get(value)
+    if cost is None:
         nodes = topological([value])
         arithmetic = [
             n for n in nodes if n.op not in LEAVES and n.op is not Op.LOAD and not _is_index(n)
         ]
-        found = Summary(
+        cost = Summary(
             len(arithmetic),
             any(n.op in EXPENSIVE for n in arithmetic),
             any(n.dtype is DType.F64 and n.op in SLOW for n in arithmetic),
@@ -68,8 +68,8 @@ def summary(value: Node) -> Summary:
             frozenset(n.free for n in arithmetic if n.op in EXPENSIVE and n.free <= value.free),
             frozenset(n.arg for n in loads([value])),
         )
-        _SUMMARIES[value] = found
-    return found
+        _SUMMARIES[value] = cost
+    return cost
 
 
 def _is_index(n: Node) -> bool:
@@ -78,7 +78,7 @@ def _is_index(n: Node) -> bool:
 
 def outermost_reductions(value: Node) -> list[Node]:
     """Returns the REDUCEs in `value` that are inside no other."""
-    found: dict[Node, None] = {}
+    reductions: dict[Node, None] = {}
     seen: set[Node] = set()
     stack = [value]
     while stack:
@@ -87,16 +87,16 @@ def outermost_reductions(value: Node) -> list[Node]:
             continue
         seen.add(n)
         if n.op is Op.REDUCE:
-            found[n] = None
+            reductions[n] = None
         elif n.bound:
             stack.extend(n.srcs)
-    return list(found)
+    return list(reductions)
 
 
 def uses_in(store: Store, of: Iterable[Buffer]) -> list[Use]:
     """Returns the loads of some buffers in a store's value and offset."""
     wanted = set(of)
-    found: dict[Use, None] = {}
+    uses: dict[Use, None] = {}
     seen: set[tuple[Node, tuple[Node, ...]]] = set()
     stack: list[tuple[Node, tuple[Node, ...]]] = [(store.offset, ()), (store.value, ())]
     while stack:
@@ -105,22 +105,22 @@ def uses_in(store: Store, of: Iterable[Buffer]) -> list[Use]:
             continue
         seen.add((n, around))
         if n.op is Op.LOAD and n.arg in wanted:
-            found[Use(n, around)] = None
+            uses[Use(n, around)] = None
         if n.op is Op.REDUCE:
             around = (*_needed(around, n), n)
         stack.extend((s, around) for s in n.srcs)
-    return list(found)
+    return list(uses)
 
 
 def _needed(around: Sequence[Node], inner: Node) -> tuple[Node, ...]:
     """Returns the reductions inside which `inner` has to run; it is computed before the others."""
-    kept: list[Node] = []
+    needed: list[Node] = []
     free = inner.free
     for r in reversed(around):
         if not free.isdisjoint(r.arg.axes):
-            kept.append(r)
+            needed.append(r)
             free |= r.free
-    return tuple(reversed(kept))
+    return tuple(reversed(needed))
 
 
 # --- doing it
@@ -154,7 +154,7 @@ def positions(load: Node, producer: Store) -> dict[Axis, Node] | None:
 
 def _unsafe(at: Mapping[Axis, Node]) -> frozenset[Axis]:
     """Returns the axes on which a position may leave the producer's space (the load is masked there)."""
-    found: frozenset[Axis] = frozenset()
+    unsafe: frozenset[Axis] = frozenset()
     for a, n in at.items():
         span = index.bounds(n)
         if (
@@ -162,17 +162,18 @@ def _unsafe(at: Mapping[Axis, Node]) -> frozenset[Axis]:
             or not surely_positive(span[0] + 1)
             or not surely_positive(a.extent - span[1])
         ):
-            found |= n.free
-    return found
+            unsafe |= n.free
+    return unsafe
 
 
 # --- deciding
 
 
-def worthwhile(consumer: Store, uses: Sequence[Use], producer: Store, kept: bool) -> bool:
+def worthwhile(consumer: Store, uses: Sequence[Use], producer: Store, is_stored: bool) -> bool:
     """Whether `consumer` should compute the producer's value at `uses` instead of loading it.
 
-    `kept`: the producer's store stays, because other steps need the buffer: then loading costs only a read.
+    `is_stored`: the producer's store stays, because other steps need the buffer: then loading costs only a
+    read.
     """
     cost = summary(producer.value)
     size = _extent(producer.axes)
@@ -184,40 +185,40 @@ def worthwhile(consumer: Store, uses: Sequence[Use], producer: Store, kept: bool
     evaluations = 0
     for use in uses:
         at = positions(use.load, producer)
-        if at is None or (_is_cumulative(cost) and not _in_its_pass(use, at)):
+        if at is None or (_is_cumulative(cost) and not _fits_scan_loop(use, at)):
             return False
         needs: frozenset[Axis] = frozenset()
         for r in cost.reductions:
             own = _axes_of_reduction(r, at, use)
-            if not _once(r, own, use):
+            if not _is_not_repeated(r, own, use):
                 return False
             needs |= own
         order = _order(consumer, use)
-        times = _times(order, needs, _moved(producer.value.free, at))
+        times = _n_evaluations(order, needs, _moved(producer.value.free, at))
         if times > size or not _aligned(at):
             evaluations += times
         # Functions of only some of the axes must stay in the outer loops if the producer computes them there.
         first = frozenset().union(*(r.free for r in cost.reductions))
         for axes in cost.expensive_axes:
-            if _times(order, needs, _moved(axes, at)) > max(
-                _times(producer.axes, first, axes), SMALL_SPACE
+            if _n_evaluations(order, needs, _moved(axes, at)) > max(
+                _n_evaluations(producer.axes, first, axes), SMALL_SPACE
             ):
                 return False
     if evaluations == 0:
         return True
     if cost.reductions or cost.expensive or cost.ops > CHEAP_OPS:
-        return evaluations <= size and not kept
-    if kept and bytes_of(cost.buffers) > bytes_of([producer.buffer]):
+        return evaluations <= size and not is_stored
+    if is_stored and bytes_of(cost.buffers) > bytes_of([producer.buffer]):
         return False
     return evaluations <= size or cost.ops <= FEW_OPS or evaluations <= SMALL_SPACE
 
 
 def _is_cumulative(cost: Summary) -> bool:
-    found = topological(cost.reductions)
-    return any(n.op is Op.REDUCE and prefix(n) is not None for n in found)
+    nodes = topological(cost.reductions)
+    return any(n.op is Op.REDUCE and prefix(n) is not None for n in nodes)
 
 
-def _in_its_pass(use: Use, at: Mapping[Axis, Node]) -> bool:
+def _fits_scan_loop(use: Use, at: Mapping[Axis, Node]) -> bool:
     """Whether the use of a cumulative reduction can be part of the loop that computes it.  With masked loads,
     each position would need another reduction.  On the CPU, reductions up to a limit other than the own
     position are stored anyway."""
@@ -236,7 +237,7 @@ def _order(consumer: Store, use: Use) -> list[Axis]:
     return order + [a for r in use.around for a in r.arg.axes]
 
 
-def _times(order: Sequence[Axis], first: frozenset[Axis], wanted: frozenset[Axis]) -> int:
+def _n_evaluations(order: Sequence[Axis], first: frozenset[Axis], wanted: frozenset[Axis]) -> int:
     """Returns how often these loops compute a value that depends on `wanted`.  A value that outer loops
     determine is computed there, and the axes that reductions need (`first`) are outermost."""
     loops = sorted(order, key=lambda a: a not in first)
@@ -268,7 +269,7 @@ def _axes_of_reduction(reduction: Node, at: Mapping[Axis, Node], use: Use) -> fr
     return own
 
 
-def _once(reduction: Node, needs: frozenset[Axis], use: Use) -> bool:
+def _is_not_repeated(reduction: Node, needs: frozenset[Axis], use: Use) -> bool:
     """Whether the reduction, moved to the use, is computed no more often than in the producer."""
     if _extent(needs) > _extent(reduction.free):
         return False

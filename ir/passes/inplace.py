@@ -56,13 +56,17 @@ def _without_idle_stores(step: Step) -> Step | None:
     """Returns `step` without copies of elements to themselves; None if nothing is left."""
     if not isinstance(step, Kernel):
         return step
-    kept = tuple(
+    needed = tuple(
         s
         for s in step.stores
         if s.value.op is not Op.LOAD or s.value.arg != s.buffer or s.value.srcs != (s.offset,)
     )
     return (
-        None if not kept else step if len(kept) == len(step.stores) else replace(step, stores=kept)
+        None
+        if not needed
+        else step
+        if len(needed) == len(step.stores)
+        else replace(step, stores=needed)
     )
 
 

@@ -49,7 +49,11 @@ def plan_memory(program: Program) -> MemoryPlan:
     lives: dict[Buffer, tuple[int, int]] = {}
     for k, step in enumerate(program.steps):
         for buffer in buffers_of(step):
-            if buffer.kind is Kind.TEMP and not _has_own_life(buffer) and not _is_unbacked(buffer):
+            if (
+                buffer.kind is Kind.TEMP
+                and not _has_own_allocation(buffer)
+                and not _is_unbacked(buffer)
+            ):
                 first, _ = lives.get(buffer, (k, k))
                 lives[buffer] = (first, k)
     sized = {b: life for b, life in lives.items() if isinstance(size_in_bytes(b), Size)}
@@ -107,8 +111,8 @@ def _place_sized(
             slot for slot in slots if all(lives[b][0] > last or lives[b][1] < first for b in slot)
         ]
         size = size_in_bytes(buffer)
-        alike = [slot for slot in free if same(size_in_bytes(slot[0]), size)]
-        if chosen := alike or free:
+        same_size = [slot for slot in free if same(size_in_bytes(slot[0]), size)]
+        if chosen := same_size or free:
             chosen[-1].append(buffer)
         else:
             slots.append([buffer])
@@ -119,7 +123,7 @@ def _place_sized(
     return start
 
 
-def _has_own_life(buffer: Buffer) -> bool:
+def _has_own_allocation(buffer: Buffer) -> bool:
     return is_cuda(buffer.device) and hint_of(size_in_bytes(buffer)) >= LARGE
 
 
@@ -165,8 +169,8 @@ def buffers_of(step: Step) -> list[Buffer]:
 
 def reads_of(step: Step) -> list[Buffer]:
     """Returns the buffers that a step reads, or whose size it has to know."""
-    found, sizes = _data_of(step), size_dependencies(step)
-    return list(dict.fromkeys([*found, *sizes])) if sizes else found
+    data, sizes = _data_of(step), size_dependencies(step)
+    return list(dict.fromkeys([*data, *sizes])) if sizes else data
 
 
 def _data_of(step: Step) -> list[Buffer]:
@@ -182,18 +186,21 @@ def _data_of(step: Step) -> list[Buffer]:
 
 
 def _of_columns(step: KernelList, chosen: list[bool]) -> list[Buffer]:
-    found = {
-        b: None for r in step.rows for (b, _), own in zip(r.columns, chosen, strict=True) if own
+    buffers = {
+        b: None
+        for r in step.instances
+        for (b, _), own in zip(r.columns, chosen, strict=True)
+        if own
     }
-    return list(found)
+    return list(buffers)
 
 
 def read_by(stores: Iterable[Store]) -> dict[Buffer, None]:
     """Returns the buffers whose previous contents the stores need."""
     stores = list(stores)
-    found = dict.fromkeys(n.arg for n in loads([r for s in stores for r in (s.value, s.offset)]))
-    found.update(dict.fromkeys(s.buffer for s in stores if s.scatter is not None))
-    return found
+    buffers = dict.fromkeys(n.arg for n in loads([r for s in stores for r in (s.value, s.offset)]))
+    buffers.update(dict.fromkeys(s.buffer for s in stores if s.scatter is not None))
+    return buffers
 
 
 def writes_of(step: Step) -> list[Buffer]:

@@ -16,11 +16,11 @@ from frameloom.ir.passes.memory import reads_of, size_in_bytes, writes_of
 from frameloom.ir.program import Buffer, Extern, Kernel, Kind, Program, Step, is_cuda
 from frameloom.ir.symbolic.expr import hint_of
 
-MOST = 8  # copies in one kernel
-LARGEST = 4 << 20  # bytes of one copy: a larger copy takes longer than its launch
+MAX_COPIES = 8  # copies in one kernel
+MAX_COPY_BYTES = 4 << 20  # bytes of one copy: a larger copy takes longer than its launch
 
 
-def together(program: Program) -> Program:
+def merge_copies(program: Program) -> Program:
     """Returns `program` with fewer kernels that prepare inputs."""
     changed: set[Buffer] = set()
     for step in program.steps:
@@ -40,7 +40,7 @@ def together(program: Program) -> Program:
                 origin = tuple(dict.fromkeys((*first.origin, *step.origin)))
                 first = replace(first, stores=(*first.stores, *step.stores), origin=origin)
                 steps[at] = first
-                if len(first.stores) == MOST:
+                if len(first.stores) == MAX_COPIES:
                     del open_kernels[key]
                 continue
             open_kernels[key] = len(steps)
@@ -52,7 +52,7 @@ def _prepares(kernel: Kernel, changed: set[Buffer]) -> bool:
     if len(kernel.stores) != 1 or not is_cuda(kernel.device):
         return False
     (store,) = kernel.stores
-    if store.buffer.kind is not Kind.TEMP or hint_of(size_in_bytes(store.buffer)) > LARGEST:
+    if store.buffer.kind is not Kind.TEMP or hint_of(size_in_bytes(store.buffer)) > MAX_COPY_BYTES:
         return False
     given = (Kind.INPUT, Kind.CONSTANT)
     return all(b.kind in given and b not in changed for b in reads_of(kernel))

@@ -18,7 +18,7 @@ from frameloom.ir.scatter import is_scatter
 from frameloom.ir.substitute import substitute
 
 
-def sunk_checks(program: Program) -> Program:
+def sink_checks(program: Program) -> Program:
     """Returns `program` with such checks in the kernels that scatter."""
     steps: list[Step] = list(program.steps)
     for scatter in [s for s in steps if isinstance(s, Kernel) and is_scatter(s)]:

@@ -1,6 +1,6 @@
-"""Cuts a store that is piecewise along an axis: a concatenation becomes one store per piece.
+"""Splits a store that is piecewise along an axis: a concatenation becomes one store per part.
 
-Inside a piece, the comparisons that select the piece are constants, so nothing is masked or selected.  Pieces
+Inside a part, the comparisons that select the part are constants, so nothing is masked or selected.  Parts
 of equal length share their loop.
 """
 
@@ -19,12 +19,12 @@ from frameloom.ir.substitute import loads, substitute, topological
 from frameloom.ir.symbolic.compare import at_most
 from frameloom.ir.symbolic.expr import Int, hint_of
 
-SHORTEST = 8  # elements of a piece
-MOST = 4  # pieces of a store
+MIN_LENGTH = 8  # elements of a part
+MAX_PARTS = 4  # parts of a store
 
 
 def split(store: Store) -> list[Store]:
-    """Returns the pieces of `store`, or the store itself."""
+    """Returns the parts of `store`, or the store itself."""
     tests = [
         n for n in topological([store.value])
         if n.op in (Op.LT, Op.GE) and n.srcs[0].dtype is DType.I64 and len(n.free) == 1
@@ -41,26 +41,27 @@ def split(store: Store) -> list[Store]:
         if not all(at_most(low, high) for low, high in itertools.pairwise(edges)):
             continue  # the order of these symbolic sizes is known only for the captured call
         lengths = [high - low for low, high in itertools.pairwise(edges)]
-        if cuts and len(lengths) <= MOST and min(map(hint_of, lengths)) >= SHORTEST:
+        if cuts and len(lengths) <= MAX_PARTS and min(map(hint_of, lengths)) >= MIN_LENGTH:
             return [
-                _piece(store, a, low, length) for low, length in zip(edges, lengths, strict=False)
+                _slice_store(store, a, low, length)
+                for low, length in zip(edges, lengths, strict=False)
             ]
     return [store]
 
 
 def _cuts(tests: Sequence[Node], a: Axis) -> set[Int]:
     """Returns the positions on `a` at which a comparison changes its result."""
-    found: set[Int] = set()
+    cuts: set[Int] = set()
     for n in tests:
-        form = index.affine(index.sub(n.srcs[0], n.srcs[1]))
-        if form is None or form[0] != {a: 1}:
+        difference = index.affine(index.sub(n.srcs[0], n.srcs[1]))
+        if difference is None or difference[0] != {a: 1}:
             continue
-        if 0 < -hint_of(form[1]) < hint_of(a.extent):
-            found.add(-form[1])
-    return found
+        if 0 < -hint_of(difference[1]) < hint_of(a.extent):
+            cuts.add(-difference[1])
+    return cuts
 
 
-def _piece(store: Store, a: Axis, low: Int, length: Int) -> Store:
+def _slice_store(store: Store, a: Axis, low: Int, length: Int) -> Store:
     k = store.axes.index(a)
     part = Axis(f"{a.name.split('x')[0]}x{length}", length)
     at = {a: index.add(axis(part), index.index(low))}

@@ -1,8 +1,8 @@
 """Templates of elementwise kernels: the work of a kernel without its buffers, extents and numbers.
 
-A kernel has a template (`Form`) if every store and load either goes through its buffer in memory order (the
-same order for all, with any number of dimensions), or reads the same element everywhere.  Kernels with equal
-templates differ only in their Row.
+A kernel has a `Template` if every store and load either goes through its buffer in memory order (the same
+order for all, with any number of dimensions), or reads the same element everywhere.  Kernels with equal
+templates differ only in their `KernelInstance`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from frameloom.ir.index import linear, terms_of
 from frameloom.ir.node import Axis, Node, axis, const, index, load
 from frameloom.ir.ops import Op
-from frameloom.ir.program import Buffer, Kernel, KernelList, Kind, Row, Store
+from frameloom.ir.program import Buffer, Kernel, KernelInstance, KernelList, Kind, Store
 from frameloom.ir.substitute import space, topological
 from frameloom.ir.symbolic.expr import Size, hint_of, may_exceed_1
 
-ALONG = Axis("x", 1 << 30)  # the axis of a template's stores; a Row has the real extent
+ALONG = Axis("x", 1 << 30)  # the axis of a template's stores; an instance has the real extent
 HERE, FIRST = axis(ALONG), index(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class Template:
     """The fields of a KernelList that its kernels share.  Every constant of a kernel becomes a number
     here."""
 
@@ -37,30 +37,34 @@ class Form:
         return tuple((load(s.buffer, s.offset), s.value) for s in self.stores)
 
 
-def is_settled(row: Row) -> bool:
+def is_static(instance: KernelInstance) -> bool:
     """Whether all of its numbers are plain ints or floats, not symbolic sizes: a list's numbers are written
     before it runs."""
-    numbers = (row.extent, *(k for _, k in row.columns), *row.numbers)
+    numbers = (instance.extent, *(k for _, k in instance.columns), *instance.numbers)
     return not any(isinstance(n, Size) for n in numbers)
 
 
-def form_of(kernel: Kernel) -> tuple[Form, Row] | None:
-    """Returns the template of `kernel` and its row; None if it has none."""
+def template_of(kernel: Kernel) -> tuple[Template, KernelInstance] | None:
+    """Returns the template of `kernel` and its instance; None if it has none."""
     strides = _memory_order(kernel.stores[0])
     if strides is None:
         return None
-    made = _Made(strides, kernel.device)
+    builder = _TemplateBuilder(strides, kernel.device)
     stores = []
     for s in kernel.stores:
         if frozenset(s.axes) != frozenset(kernel.stores[0].axes) or s.scatter is not None:
             return None
-        at, value = made.place(s.buffer, s.offset), made.value(s.value)
+        at, value = builder.place(s.buffer, s.offset), builder.value(s.value)
         if at is None or value is None or at[1] is not HERE:
             return None
         stores.append(Store(at[0], HERE, value, (ALONG,)))
     extent = math.prod(a.extent for a in strides)
-    form = Form(tuple(stores), tuple(made.columns.values()), tuple(made.numbers.values()))
-    return form, Row(extent, tuple((b, k) for b, k, _ in made.columns), tuple(made.constants))
+    template = Template(
+        tuple(stores), tuple(builder.columns.values()), tuple(builder.numbers.values())
+    )
+    return template, KernelInstance(
+        extent, tuple((b, k) for b, k, _ in builder.columns), tuple(builder.constants)
+    )
 
 
 def _memory_order(store: Store) -> dict[Axis, int] | None:
@@ -78,7 +82,7 @@ def _memory_order(store: Store) -> dict[Axis, int] | None:
     return {a: strides[a] for a in wanted}
 
 
-class _Made:
+class _TemplateBuilder:
     """The columns and numbers of one template, in the order of first use."""
 
     def __init__(self, strides: dict[Axis, int], device: str) -> None:
@@ -97,16 +101,16 @@ class _Made:
         if buffer.dtype is None:
             return None
         terms, start = terms_of(offset)
-        found = {}
+        strides = {}
         for n, factor in terms.items():
             if n.op is not Op.AXIS:
                 return None
             if may_exceed_1(n.arg.extent):
-                found[n.arg] = factor
-        if found and found != self.strides:
+                strides[n.arg] = factor
+        if strides and strides != self.strides:
             return None
         # If there is only one element, every access is an access at the kernel's position.
-        at = HERE if found or not (self.strides or buffer.kind is Kind.NUMBER) else FIRST
+        at = HERE if strides or not (self.strides or buffer.kind is Kind.NUMBER) else FIRST
         column = self.columns.get((buffer, start, at))
         if column is None:
             number, device = len(self.columns), self.device
@@ -124,8 +128,8 @@ class _Made:
         done: dict[Node, Node | None] = {}
         for n in topological([root]):
             done[n] = self._value(n, done)
-        found = done[root]
-        return self._number(root) if root.op is Op.CONST else found
+        result = done[root]
+        return self._number(root) if root.op is Op.CONST else result
 
     def _value(self, n: Node, done: dict[Node, Node | None]) -> Node | None:
         if n.op is Op.LOAD:
@@ -148,46 +152,55 @@ class _Made:
         return load(buffer, FIRST)
 
 
-def settled(form: Form, rows: Sequence[Row]) -> tuple[Form, tuple[Row, ...]]:
-    """Replaces every number that is the same in all rows by a constant; returns the template and the rows."""
+def fold_common_numbers(
+    template: Template, instances: Sequence[KernelInstance]
+) -> tuple[Template, tuple[KernelInstance, ...]]:
+    """Replaces every number that is the same in all instances by a constant; returns the template and the
+    instances."""
     same: dict[Buffer, Node] = {}
-    kept: list[int] = []
-    for k, buffer in enumerate(form.numbers):
-        values = {(type(r.numbers[k]), exact(r.numbers[k])) for r in rows}
+    distinct: list[int] = []
+    for k, buffer in enumerate(template.numbers):
+        values = {(type(r.numbers[k]), exact(r.numbers[k])) for r in instances}
         if len(values) == 1:
-            same[buffer] = Node(Op.CONST, buffer.dtype, (), rows[0].numbers[k])  # type: ignore[arg-type]
+            same[buffer] = Node(Op.CONST, buffer.dtype, (), instances[0].numbers[k])  # type: ignore[arg-type]
         else:
-            kept.append(k)
+            distinct.append(k)
     stores = []
-    for s in form.stores:
+    for s in template.stores:
         done: dict[Node, Node] = {}
         for n in topological([s.value]):
             srcs = tuple(done[x] for x in n.srcs)
             known = same.get(n.arg) if n.op is Op.LOAD else None
             done[n] = known or Node(n.op, n.dtype, srcs, n.arg)
         stores.append(Store(s.buffer, s.offset, done[s.value], s.axes))
-    numbers = tuple(form.numbers[k] for k in kept)
-    less = tuple(Row(r.extent, r.columns, tuple(r.numbers[k] for k in kept)) for r in rows)
-    return Form(tuple(stores), form.columns, numbers), less
+    numbers = tuple(template.numbers[k] for k in distinct)
+    folded = tuple(
+        KernelInstance(r.extent, r.columns, tuple(r.numbers[k] for k in distinct))
+        for r in instances
+    )
+    return Template(tuple(stores), template.columns, numbers), folded
 
 
 def kernels_of(step: KernelList) -> tuple[Kernel, ...]:
     """Returns the kernels of a list, each over one axis."""
-    form = Form(step.stores, step.columns, step.numbers)
+    template = Template(step.stores, step.columns, step.numbers)
     return tuple(
-        instance(form, row, f"{step.name}_{k}", step.origin) for k, row in enumerate(step.rows)
+        instantiate(template, instance, f"{step.name}_{k}", step.origin)
+        for k, instance in enumerate(step.instances)
     )
 
 
-def instance(form: Form, row: Row, name: str, origin: tuple[str, ...]) -> Kernel:
-    """Returns the kernel of this template for a row."""
-    axes = space([row.extent]) if may_exceed_1(row.extent) else ()
+def instantiate(
+    template: Template, instance: KernelInstance, name: str, origin: tuple[str, ...]
+) -> Kernel:
+    """Returns the kernel of this template for an instance."""
+    axes = space([instance.extent]) if may_exceed_1(instance.extent) else ()
     here = axis(axes[0]) if axes else FIRST
     known: dict[Node, Node] = {
         load(b, FIRST): const(value, b.dtype)  # type: ignore[arg-type]
-        for b, value in zip(form.numbers, row.numbers, strict=True)
+        for b, value in zip(template.numbers, instance.numbers, strict=True)
     }
-    places = dict(zip(form.columns, row.columns, strict=True))
+    places = dict(zip(template.columns, instance.columns, strict=True))
 
     def at(column: Buffer, offset: Node) -> tuple[Buffer, Node]:
         buffer, start = places[column]
@@ -196,7 +209,7 @@ def instance(form: Form, row: Row, name: str, origin: tuple[str, ...]) -> Kernel
         )
 
     stores = []
-    for s in form.stores:
+    for s in template.stores:
         done: dict[Node, Node] = {}
         for n in topological([s.value]):
             if n in known:

@@ -38,20 +38,20 @@ def defined(results: Iterable[Buffer | None], given: Container[Symbol] = ()) -> 
 
 
 def forget(symbols: Iterable[Symbol]) -> None:
-    """Forgets these symbols, before a program is made again."""
+    """Forgets these symbols, before a program is lowered a second time."""
     for symbol in symbols:
         _DEFINED.pop(symbol, None)
 
 
 def defines(step: Step) -> list[tuple[Symbol, Buffer, int]]:
     """Returns the symbols whose value is the size of a dimension of a result of this step."""
-    found: list[tuple[Symbol, Buffer, int]] = []
+    definitions: list[tuple[Symbol, Buffer, int]] = []
     for buffer in step.results if isinstance(step, Extern) and _DEFINED else ():
         for dim, n in enumerate(buffer.shape if buffer is not None else ()):
             symbol = lone_symbol(n) if isinstance(n, Size) else None
             if symbol is not None and buffer is not None and _DEFINED.get(symbol) == buffer:
-                found.append((symbol, buffer, dim))
-    return found
+                definitions.append((symbol, buffer, dim))
+    return definitions
 
 
 def size_dependencies(step: Step) -> list[Buffer]:
@@ -67,7 +67,7 @@ def size_dependencies(step: Step) -> list[Buffer]:
     return [b for s in symbols if (b := _DEFINED.get(s)) is not None and b not in own]
 
 
-def told(outputs: Any) -> list[Buffer]:
+def output_size_sources(outputs: Any) -> list[Buffer]:
     """Returns the results whose sizes appear in the outputs of a program."""
     symbols = dict.fromkeys(_unbacked_in(_sizes_among(outputs)) if _DEFINED else ())
     return [b for s in symbols if (b := _DEFINED.get(s)) is not None]
@@ -89,11 +89,11 @@ _INSIDE: weakref.WeakKeyDictionary[Node, tuple[Symbol, ...]] = weakref.WeakKeyDi
 
 def _unbacked_inside(root: Node) -> tuple[Symbol, ...]:
     """Returns the unbacked symbols in all nodes reachable from `root` (cached per root)."""
-    found = _INSIDE.get(root)
-    if found is None:
+    symbols = _INSIDE.get(root)
+    if symbols is None:
         sizes = (n for node in topological([root]) for n in _sizes_in(node))
-        found = _INSIDE[root] = tuple(dict.fromkeys(_unbacked_in(sizes)))
-    return found
+        symbols = _INSIDE[root] = tuple(dict.fromkeys(_unbacked_in(sizes)))
+    return symbols
 
 
 def _sizes_of(step: Kernel | Extern) -> Iterator[Int]:

@@ -36,7 +36,7 @@ _CHOOSING = {
     Op.ABS: 0,
     Op.NEG: 0,
 }  # op: the index of the first source that can be the result
-_MOST_CHOICES = 64
+_MAX_CHOICES = 64
 
 
 def holds(narrow: DType, x: Node) -> bool:
@@ -56,7 +56,7 @@ def holds(narrow: DType, x: Node) -> bool:
             new = [s for s in n.srcs[first:] if s not in seen]
             waiting += new
             seen.update(new)
-            if len(seen) > _MOST_CHOICES:
+            if len(seen) > _MAX_CHOICES:
                 return False
         elif n.op is Op.CAST:
             if not holds_all(n.dtype, n.srcs[0].dtype) or not holds_all(narrow, n.srcs[0].dtype):

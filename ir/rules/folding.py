@@ -14,7 +14,7 @@ import torch
 from frameloom.ir.node import Node, where
 from frameloom.ir.ops import BINARY, COMPARES, TRANSCENDENTAL, UNARY, Op
 from frameloom.ir.rewrite import Rule, any_node, constant, of
-from frameloom.ir.substitute import settled_reduction
+from frameloom.ir.substitute import fold_reduction
 from frameloom.ir.symbolic.expr import Size
 
 Fold = Callable[..., Node | None]
@@ -28,7 +28,7 @@ def _folded(whole: Node, **_: Node) -> Node | None:
     return Node(Op.CONST, whole.dtype, (), compute(whole, {}).item())
 
 
-def _folded_alike(whole: Node, **_: Node) -> Node | None:
+def _folded_on_any_device(whole: Node, **_: Node) -> Node | None:
     """Folds an operation that has the same result on every device."""
     return None if _differs(whole) else _folded(whole)
 
@@ -48,7 +48,7 @@ def _differs(whole: Node) -> bool:
 
 
 def _same_everywhere(whole: Node, c: Node) -> Node | None:
-    return settled_reduction(whole.arg.kind, whole.arg.axes, c)
+    return fold_reduction(whole.arg.kind, whole.arg.axes, c)
 
 
 def _chosen(
@@ -83,4 +83,4 @@ def _rules(fold: Fold) -> tuple[Rule, ...]:
 
 
 FOLDING_RULES = _rules(_folded)
-FOLDING_RULES_FOR_ANY_DEVICE = _rules(_folded_alike)
+FOLDING_RULES_FOR_ANY_DEVICE = _rules(_folded_on_any_device)

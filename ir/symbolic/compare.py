@@ -8,7 +8,7 @@ from __future__ import annotations
 from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.expr import Int, Size, largest, smallest
 
-MANY = 1 << 62  # a slice whose end is greater goes to the end
+OPEN_END = 1 << 62  # a slice whose end is greater goes to the end
 
 
 def same(a: Int, b: Int) -> bool:
@@ -47,7 +47,7 @@ def fits(a: Int, b: Int) -> bool:
 
 
 def require(holds: bool, what: str) -> None:
-    """Asserts a fact about sizes.  A comparison of sizes can add a condition to the code, so it must not
+    """Asserts a condition on sizes.  A comparison of sizes can add a condition to the code, so it must not
     stand in an `assert`, which `python -O` leaves out."""
     if not holds:
         raise AssertionError(what)
@@ -61,7 +61,7 @@ def divides(a: Int, n: Int) -> bool:
 def bounds(start: Int | None, end: Int | None, n: Int) -> tuple[Int, Int]:
     """Returns where the slice `start:end` of `n` elements begins and ends."""
     first = _clamped(0 if start is None else start, 0, n)
-    if end is None or (isinstance(end, int) and end > MANY):
+    if end is None or (isinstance(end, int) and end > OPEN_END):
         return first, n
     last = _clamped(end, first, n)
     return first, first if at_most(last, first) else last

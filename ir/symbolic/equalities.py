@@ -45,7 +45,7 @@ from frameloom.ir.symbolic.ranges import Ranges
 if TYPE_CHECKING:
     from frameloom.ir.symbolic.shape_env import ShapeEnv
 
-LARGEST = 2**63 - 1  # the largest number that guards can compute with
+MAX_INT64 = 2**63 - 1  # the largest number that guards can compute with
 
 
 class Equalities(Ranges):
@@ -84,58 +84,58 @@ class Equalities(Ranges):
         atom = Symbol(self._as_env(), f"s{len(self.symbols)}", hint, source)
         self.symbols.append(atom)
         self._ranges[atom] = (low, high)
-        made = self.make({(atom,): 1})
-        assert isinstance(made, Size)
-        return made
+        size = self.make({(atom,): 1})
+        assert isinstance(size, Size)
+        return size
 
     def unbacked_symbol(self, source: Any, bound: Int | None, least: int | None = 0) -> Size:
         """Returns a new symbol that is at most `bound`, at least `least`, and known only after an op of the
         graph."""
         self.has_unbacked = True
-        self._found.clear()
+        self._cache.clear()
         most = math.inf if bound is None else self.range_of(bound)[1]
         # Invented hints: not too small, and the difference of two hints is never a hint.
         hint = 7 + 4 * len(self.symbols)
         if bound is not None:
             half = (bound.hint if isinstance(bound, Size) else bound) // 2
             hint = half if half >= 2 else int(min(2, most))
-        made = self.symbol(hint, source, -math.inf if least is None else least, most)
-        lone: Any = made.terms[0][0][0]
+        size = self.symbol(hint, source, -math.inf if least is None else least, most)
+        lone: Any = size.terms[0][0][0]
         lone.unbacked = True
         if isinstance(bound, Size):
-            self._sure.add(bound - made)
-            self._found.clear()
-        return made
+            self._sure.add(bound - size)
+            self._cache.clear()
+        return size
 
     def symbol_within(self, hint: int, source: Any, least: int | None, most: int | None) -> Size:
         """Returns a symbol for the size of a dimension with bounds from the user.  A bound that the hint
         violates is ignored."""
-        made = self.symbol(hint, source)
+        size = self.symbol(hint, source)
         if least is not None and 1 < least <= hint:
-            self._require(made - least)
+            self._require(size - least)
         if most is not None and hint <= most:
-            self._require(most - made)
-        return made
+            self._require(most - size)
+        return size
 
     def make(self, terms: dict[Monomial, int]) -> Int:
         """Returns the sum of products: an int if it is a constant."""
-        kept = [(m, c) for m, c in terms.items() if c]
-        if not kept:
+        nonzero = [(m, c) for m, c in terms.items() if c]
+        if not nonzero:
             return 0
-        if len(kept) == 1 and not kept[0][0]:
-            return kept[0][1]
-        kept.sort(key=lambda item: (-len(item[0]), [a.name for a in item[0]]))
-        key = tuple(kept)
-        found = self._sizes.get(key)
-        if found is None:
-            found = self._sizes[key] = object.__new__(Size)
-            found.shape_env = self._as_env()
-            found.terms = key
-            found.number = numbered(found)
-            found.hint = sum(c * math.prod(a.hint for a in m) for m, c in key)
-            if self.has_unbacked and found.hint < 1 and unbacked_in(found):
-                found.hint = 1  # an unbacked size has no value in the captured call
-        return found
+        if len(nonzero) == 1 and not nonzero[0][0]:
+            return nonzero[0][1]
+        nonzero.sort(key=lambda item: (-len(item[0]), [a.name for a in item[0]]))
+        key = tuple(nonzero)
+        size = self._sizes.get(key)
+        if size is None:
+            size = self._sizes[key] = object.__new__(Size)
+            size.shape_env = self._as_env()
+            size.terms = key
+            size.number = numbered(size)
+            size.hint = sum(c * math.prod(a.hint for a in m) for m, c in key)
+            if self.has_unbacked and size.hint < 1 and unbacked_in(size):
+                size.hint = 1  # an unbacked size has no value in the captured call
+        return size
 
     def apply(self, op: str, a: Int, b: Int) -> Int:
         if not isinstance(a, Size) and not isinstance(b, Size):
@@ -167,23 +167,23 @@ class Equalities(Ranges):
             return n
         if not (self._same or self._exact or self._fixed or self._unsolved):
             return n
-        found = self._resolved.get(n)
-        if found is None:
-            found = self._replaced(n)
-            if self._unsolved and isinstance(found, Size):
-                sum_, times, rest = _without_number(found)
+        result = self._resolved.get(n)
+        if result is None:
+            result = self._replaced(n)
+            if self._unsolved and isinstance(result, Size):
+                sum_, times, rest = _without_number(result)
                 known = self._numbers_of_sums().get(sum_)
-                found = found if known is None else known * times + rest
-            self._resolved[n] = found
-        return found
+                result = result if known is None else known * times + rest
+            self._resolved[n] = result
+        return result
 
     def _replaced(self, n: Size) -> Int:
-        found: Int = n
+        result: Int = n
         if any(s in self._same for s in atoms_of(n)) or (
             self._fixed and any(a in self._fixed for a in inner_applies(n))
         ):
-            found = substitute(self, n, self._value)
-        return undivided(self.with_numbers(found), self._known_exact())
+            result = substitute(self, n, self._value)
+        return undivided(self.with_numbers(result), self._known_exact())
 
     def _numbers_of_sums(self) -> dict[Any, int]:
         """Returns the sums that have a fixed value by the unsolved equations."""
@@ -239,8 +239,8 @@ class Equalities(Ranges):
         return None
 
     def _value(self, symbol: Symbol) -> Int:
-        found = self._same.get(symbol)
-        return self.make({(symbol,): 1}) if found is None else found
+        replacement = self._same.get(symbol)
+        return self.make({(symbol,): 1}) if replacement is None else replacement
 
     def _without_positive(self, n: Size) -> Size:
         """Returns `n` without the positive factors that all its terms share.  The result has the same sign as
@@ -256,8 +256,8 @@ class Equalities(Ranges):
             for atom in shared:
                 left.remove(atom)
             terms[tuple(left)] = factor // divisor
-        made = self.make(terms)
-        return made if isinstance(made, Size) else n
+        reduced = self.make(terms)
+        return reduced if isinstance(reduced, Size) else n
 
     def surely_positive(self, n: Int) -> bool:
         return self.range_of(self.resolved(n))[0] > 0
@@ -276,27 +276,27 @@ class Equalities(Ranges):
         """Assumes `n >= 0`."""
         if not isinstance(n, Size):
             return
-        if (above := dict(n.terms).get((), 0) - LARGEST) > 0:  # guards cannot compute with it
+        if (above := dict(n.terms).get((), 0) - MAX_INT64) > 0:  # guards cannot compute with it
             n = self.make({m: c - above if m == () else c for m, c in n.terms})
             assert isinstance(n, Size)
-        self._keep(self.at_least_0, n)
+        self._record_undo(self.at_least_0, n)
         self.at_least_0[n] = self._noted(f"{n!r} >= 0")
         terms = dict(n.terms)
         offset = terms.pop((), 0)
         if len(terms) == 1:
             ((monomial, factor),) = terms.items()
             if factor < 0:
-                self._keep(self._most, monomial)
+                self._record_undo(self._most, monomial)
                 most = self._most[monomial] = min(
                     self._most.get(monomial, math.inf), offset // -factor
                 )
                 if all(self._ranges[atom][0] >= 1 for atom in monomial):
                     for atom in monomial:  # no factor is greater than the product
-                        self._keep(self._ranges, atom)
+                        self._record_undo(self._ranges, atom)
                         low, high = self._ranges[atom]
                         self._ranges[atom] = (low, min(high, most))
             if len(monomial) == 1:
-                self._keep(self._ranges, monomial[0])
+                self._record_undo(self._ranges, monomial[0])
                 low, high = self._ranges[monomial[0]]
                 if factor > 0:
                     low = max(low, -(offset // factor))
@@ -304,15 +304,15 @@ class Equalities(Ranges):
                     high = min(high, offset // -factor)
                 self._ranges[monomial[0]] = (low, high)
                 lone = monomial[0]
-                known = low == high and not self._keeps_forms()
+                known = low == high and not self._is_frozen()
                 if known and isinstance(lone, Symbol) and lone.unbacked:
                     self._replace(lone, int(low))
-                    self._solve_again()
+                    self._solve_pending()
 
     def _equate(self, n: Size) -> None:
         """Assumes `n == 0`."""
         self._solve(n)
-        self._solve_again()
+        self._solve_pending()
 
     def _equate_unbacked(self, n: Size) -> None:
         for monomial, factor in reversed(n.terms):
@@ -322,21 +322,21 @@ class Equalities(Ranges):
                 # Expressions of this symbol are computed before a later symbol has a value.
                 if not any(a is symbol or self._is_later(a, symbol) for a in atoms_of(other)):
                     self._replace(symbol, other)
-                    self._solve_again()
+                    self._solve_pending()
                     return
 
     def _is_later(self, atom: Atom, symbol: Symbol) -> bool:
         unbacked = unbacked_in(self.make({(atom,): 1}))
         return any(self.symbols.index(s) > self.symbols.index(symbol) for s in unbacked)
 
-    def _solve_again(self) -> None:
-        """Solves open equations and rewrites fixed values with the facts that are known now."""
-        if self._keeps_forms():
+    def _solve_pending(self) -> None:
+        """Solves open equations and rewrites fixed values under the assumptions that hold now."""
+        if self._is_frozen():
             return
         for unsolved in list(self._unsolved):
-            now = self._by_others(unsolved)
+            now = self._reduced_by_others(unsolved)
             if isinstance(now, Size) and now is not unsolved:
-                self._keep(self._unsolved, unsolved)
+                self._record_undo(self._unsolved, unsolved)
                 del self._unsolved[unsolved]
                 self._solve(now)
         for atom, number in list(self._fixed.items()):
@@ -346,22 +346,22 @@ class Equalities(Ranges):
                 self._equate(now)
                 return
 
-    def _by_others(self, unsolved: Size) -> Int:
+    def _reduced_by_others(self, unsolved: Size) -> Int:
         """Rewrites the equation by all other equations.  It is left out itself, as it would reduce itself to
         0."""
         held = self._unsolved
         self._unsolved = {n: None for n in held if n is not unsolved}
-        self._forget_forms()
+        self._clear_caches()
         now = self._replaced(unsolved)
         self._unsolved = held
-        self._forget_forms()
+        self._clear_caches()
         return now
 
     def _solve(self, n: Size) -> None:
         n = self._without_positive(n)
-        self._keep(self.zero, n)
+        self._record_undo(self.zero, n)
         self.zero[n] = self._noted(f"{n!r} == 0")
-        if self._keeps_forms():
+        if self._is_frozen():
             return
         for monomial, factor in reversed(n.terms):
             symbol = monomial[0] if len(monomial) == 1 else None
@@ -376,30 +376,30 @@ class Equalities(Ranges):
             self._replace(symbol, other)
             return
         if (modulo := lone_apply(n, "mod")) is not None:
-            self._undo.append(self._forget_forms)
-            self._keep(self._exact, modulo.args)
+            self._undo.append(self._clear_caches)
+            self._record_undo(self._exact, modulo.args)
             self._exact[modulo.args] = None
-            self._forget_forms()
+            self._clear_caches()
             return
         monomial, factor = n.terms[0]
         others = dict(n.terms[1:])
         if len(monomial) == 1 and abs(factor) == 1 and others.keys() <= {()}:
-            self._undo.append(self._forget_forms)
-            self._keep(self._fixed, monomial[0])
+            self._undo.append(self._clear_caches)
+            self._record_undo(self._fixed, monomial[0])
             self._fixed[monomial[0]] = -others.get((), 0) * factor
         else:
-            self._undo.append(self._forget_forms)
-            self._keep(self._unsolved, n)
+            self._undo.append(self._clear_caches)
+            self._record_undo(self._unsolved, n)
             self._unsolved[n] = None
-        self._forget_forms()
+        self._clear_caches()
 
     def _replace(self, symbol: Symbol, other: Int) -> None:
-        self._undo.append(partial(self._equal_again, dict(self._same)))
+        self._undo.append(partial(self._restore_equalities, dict(self._same)))
         self._same[symbol] = other
         low, high = self._ranges[symbol]
         for known in list(self._same):
             self._same[known] = substitute(self, self._same[known], self._value)
-        self._forget_forms()
+        self._clear_caches()
         if (
             isinstance(other, Size)
             and len(other.terms) == 1
@@ -407,25 +407,25 @@ class Equalities(Ranges):
             and len(other.terms[0][0]) == 1
         ):
             atom = other.terms[0][0][0]
-            self._keep(self._ranges, atom)
+            self._record_undo(self._ranges, atom)
             own = self._ranges[atom]
             self._ranges[atom] = (max(low, own[0]), min(high, own[1]))
         elif isinstance(other, Size) and symbol.unbacked and low > -math.inf:
             self._sure.add(other - int(low))
-            self._found.clear()
+            self._cache.clear()
 
-    def _equal_again(self, same: dict[Symbol, Int]) -> None:
+    def _restore_equalities(self, same: dict[Symbol, Int]) -> None:
         self._same = same
-        self._forget_forms()
+        self._clear_caches()
 
-    def _forget_forms(self) -> None:
+    def _clear_caches(self) -> None:
         self._resolved.clear()
         self.computed.clear()
-        self._found.clear()
+        self._cache.clear()
         self._exact_now = None
         self._unsolved_now = None
 
-    def _keeps_forms(self) -> bool:
+    def _is_frozen(self) -> bool:
         """Whether existing sizes keep their forms: after the capture."""
         return self.relaxed or self.knows_unbacked
 
@@ -434,9 +434,9 @@ class Equalities(Ranges):
             refuse_in_assert()
         return self.note(text)
 
-    def _keep(self, table: dict[Any, Any], key: Any) -> None:
+    def _record_undo(self, table: dict[Any, Any], key: Any) -> None:
         """Records how `take_back` restores this entry of the table; to be called before the entry changes."""
-        self._found.clear()
+        self._cache.clear()
         if key in table:
             self._undo.append(partial(table.__setitem__, key, table[key]))
         else:
@@ -452,7 +452,7 @@ class Equalities(Ranges):
             self.inferred.clear()
         while len(self._undo) > mark:
             self._undo.pop()()
-            self._found.clear()
+            self._cache.clear()
 
 
 def _without_number(n: Size) -> tuple[tuple[tuple[Monomial, int], ...], int, int]:

@@ -16,14 +16,14 @@ Pair: TypeAlias = tuple[Int, Int]
 
 def divisions(n: Size) -> list[Pair]:
     """Returns the divisions in `n` that leave no remainder in the captured call, as pairs."""
-    found: dict[Pair, None] = {}
+    pairs: dict[Pair, None] = {}
     for monomial, _ in n.terms:
         for atom in monomial:
             if isinstance(atom, Apply) and atom.op == "floordiv" and type(atom.args[1]) is int:
                 a, k = atom.args
                 if k > 1 and hint_of(a) % k == 0:
-                    found[a, k] = None
-    return list(found)
+                    pairs[a, k] = None
+    return list(pairs)
 
 
 def undivided(n: Int, exact: Container[Pair]) -> Int:
@@ -32,8 +32,8 @@ def undivided(n: Int, exact: Container[Pair]) -> Int:
     if not isinstance(n, Size):
         return n
     terms = dict(n.terms)
-    while (found := _divided(terms, exact)) is not None:
-        monomial, place, others = found
+    while (match := _divided(terms, exact)) is not None:
+        monomial, place, others = match
         factor, atom = terms.pop(monomial), monomial[place]
         assert isinstance(atom, Apply)
         a, k = atom.args

@@ -229,7 +229,7 @@ class Size(torch.SymInt):
         return other / int(self)
 
     def __int__(self) -> int:
-        return self.shape_env.settle(self)
+        return self.shape_env.specialize(self)
 
     __index__ = __trunc__ = __round__ = __int__  # type: ignore[assignment]
 
@@ -299,26 +299,26 @@ def constant(n: int) -> dict[Monomial, int]:
 
 def linear(shape_env: Equalities, parts: tuple[tuple[Int, int], ...]) -> Int:
     """Returns the sum of `factor * number`."""
-    found = shape_env.computed.get(parts)
-    if found is None:
+    result = shape_env.computed.get(parts)
+    if result is None:
         total: dict[Monomial, int] = {}
         for n, factor in parts:
             for monomial, c in terms_of(n).items():
                 total[monomial] = total.get(monomial, 0) + factor * c
-        found = shape_env.computed[parts] = shape_env.make(total)
-    return found
+        result = shape_env.computed[parts] = shape_env.make(total)
+    return result
 
 
 def product(shape_env: Equalities, a: Int, b: Int) -> Int:
-    found = shape_env.computed.get((a, b))
-    if found is None:
+    result = shape_env.computed.get((a, b))
+    if result is None:
         total: dict[Monomial, int] = {}
         for x, c in terms_of(a).items():
             for y, d in terms_of(b).items():
                 monomial = tuple(sorted((*x, *y))) if x and y else x or y
                 total[monomial] = total.get(monomial, 0) + c * d
-        found = shape_env.computed[a, b] = shape_env.make(total)
-    return found
+        result = shape_env.computed[a, b] = shape_env.make(total)
+    return result
 
 
 # --- division
@@ -331,7 +331,7 @@ def divide(shape_env: Equalities, a: Int, b: Int) -> tuple[Int, Int]:
         return a // b, a % b
     if not isinstance(b, Size) and b == 1:
         return a, 0
-    return shape_env.as_known(_divide, a, b)  # type: ignore[no-any-return]
+    return shape_env.memoized(_divide, a, b)  # type: ignore[no-any-return]
 
 
 def _divide(shape_env: Equalities, a: Int, b: Int) -> tuple[Int, Int]:
@@ -425,29 +425,29 @@ def shared_atoms(monomials: Sequence[Monomial]) -> list[Atom]:
     """Returns the factors that all of the products share."""
     common = list(monomials[0])
     for monomial in monomials[1:]:
-        rest, kept = list(monomial), []
+        rest, common_atoms = list(monomial), []
         for atom in common:
             if atom in rest:
                 rest.remove(atom)
-                kept.append(atom)
-        common = kept
+                common_atoms.append(atom)
+        common = common_atoms
     return common
 
 
-def facts_among(*numbers: Int) -> ShapeEnv | None:
+def shape_env_of(*numbers: Int) -> ShapeEnv | None:
     """Returns the shape environment of the symbolic numbers; None if all are ints."""
     return next((n.shape_env for n in numbers if isinstance(n, Size)), None)
 
 
 def largest(a: Int, *more: Int) -> Int:
     for b in more:
-        shape_env = facts_among(a, b)
+        shape_env = shape_env_of(a, b)
         a = max(a, b) if shape_env is None else shape_env.extreme("max", a, b)
     return a
 
 
 def smallest(a: Int, *more: Int) -> Int:
     for b in more:
-        shape_env = facts_among(a, b)
+        shape_env = shape_env_of(a, b)
         a = min(a, b) if shape_env is None else shape_env.extreme("min", a, b)
     return a

@@ -14,7 +14,7 @@ from typing import Any
 from frameloom.ir.symbolic.expr import Apply, Atom, Int, Monomial, Size, terms_of
 
 Range = tuple[float, float]  # ints, or infinite
-MANY_EXTREMES = 4
+MAX_EXTREMES = 4
 
 
 class Ranges(ABC):
@@ -27,7 +27,7 @@ class Ranges(ABC):
         self._ranges: dict[Atom, Range] = {}
         self._sure: set[Size] = set()
         self._most: dict[Monomial, float] = {}  # of products
-        self._found: dict[Any, Any] = {}  # a cache; cleared when more is assumed
+        self._cache: dict[Any, Any] = {}  # a cache; cleared when more is assumed
 
     @abstractmethod
     def make(self, terms: dict[Monomial, int]) -> Int:
@@ -37,17 +37,17 @@ class Ranges(ABC):
         """Returns the least and the greatest value."""
         if not isinstance(n, Size):
             return n, n
-        found = self._found.get(n)
-        if found is None:
-            found = self._found[n] = self._range_of(n)
-        return found
+        interval = self._cache.get(n)
+        if interval is None:
+            interval = self._cache[n] = self._range_of(n)
+        return interval
 
-    def as_known(self, fn: Callable[..., Any], *sizes: Int) -> Any:
-        """Returns `fn` of this environment and the sizes; computes it again when more is assumed."""
-        found = self._found.get((fn, sizes))
-        if found is None:
-            found = self._found[fn, sizes] = fn(self, *sizes)
-        return found
+    def memoized(self, fn: Callable[..., Any], *sizes: Int) -> Any:
+        """Returns `fn` of this environment and the sizes; recomputes it when more is assumed."""
+        cached = self._cache.get((fn, sizes))
+        if cached is None:
+            cached = self._cache[fn, sizes] = fn(self, *sizes)
+        return cached
 
     def _range_of(self, n: Size) -> Range:
         total: dict[Monomial, int] = {}
@@ -83,7 +83,7 @@ class Ranges(ABC):
         least the other; a minimum is at most the other.  A sum with many of them is skipped, because each one
         doubles the cases."""
         extremes = [(m, factor) for m, factor in n.terms if _is_extreme(m)]
-        if len(extremes) > MANY_EXTREMES:
+        if len(extremes) > MAX_EXTREMES:
             return low, high
         for monomial, factor in extremes:
             atom: Any = monomial[0]
@@ -166,16 +166,16 @@ class Ranges(ABC):
     def range_above_1(self, n: Size, symbols: set[Atom]) -> Range:
         before = {s: self._ranges[s] for s in symbols}
         self._ranges.update({s: (max(low, 2), high) for s, (low, high) in before.items()})
-        kept, self._found = self._found, {}
+        cache, self._cache = self._cache, {}
         for atom in _applied(n):
             (low, high), (least, most) = self._ranges[atom], self._range_applied(atom)
             before.setdefault(atom, (low, high))
             self._ranges[atom] = max(low, least), min(high, most)
-            self._found = {}
-        found = self.range_of(n)
+            self._cache = {}
+        interval = self.range_of(n)
         self._ranges.update(before)
-        self._found = kept
-        return found
+        self._cache = cache
+        return interval
 
 
 def _applied(n: Int) -> Iterator[Apply]:

@@ -1,6 +1,6 @@
 """The shape environment of one capture: ranges, equalities, and the conditions under which its code is right.
 
-It answers questions about sizes (`is_zero`, `is_positive`, `settle`).  If the ranges of the symbols and
+It answers questions about sizes (`is_zero`, `is_positive`, `specialize`).  If the ranges of the symbols and
 earlier answers decide a question, they give the answer.  Otherwise the hints do, and the answer becomes a
 condition that a call's guards check.  While the loop IR is built and compiled (`relaxed`), two sizes with
 different forms count as different: the general code is right for equal ones as well.
@@ -56,11 +56,11 @@ class ShapeEnv(Equalities):
             symbol.source = None
 
     def node_of(self, size: Size) -> Any:
-        found = self._nodes.get(size)
-        if found is None:
+        node = self._nodes.get(size)
+        if node is None:
             assert self._node_of is not None
-            found = self._nodes[size] = self._node_of(size)
-        return found
+            node = self._nodes[size] = self._node_of(size)
+        return node
 
     def is_zero(self, n: Int) -> bool:
         n = self.resolved(n)
@@ -71,12 +71,12 @@ class ShapeEnv(Equalities):
         if low > 0 or high < 0 or n in self.not_0 or -n in self.not_0 or self.relaxed:
             return False
         if self.has_unbacked and unbacked_in(n):
-            if self._suppose(n, lambda low, high: low > 0 or high < 0 or low == high):
+            if self._decide_by_bounds(n, lambda low, high: low > 0 or high < 0 or low == high):
                 return self.range_of(n) == (0, 0)
             if not self.knows_unbacked:
                 self.undecided(n)
         if n.hint:
-            self._keep(self.not_0, n)
+            self._record_undo(self.not_0, n)
             self.not_0[n] = self._noted(f"{n!r} != 0")
             return False
         if not self._divides(n):
@@ -87,17 +87,17 @@ class ShapeEnv(Equalities):
         """Whether `n` is 0 if the divisions in it that leave no remainder in the captured call never do.  If
         so, that becomes the condition."""
         if (atom := lone_apply(n, "mod")) is not None:
-            found = [
+            pairs = [
                 pair for part in atom.args if isinstance(part, Size) for pair in divisions(part)
             ]
-            exact = {*found, *self._known_exact()}
+            exact = {*pairs, *self._known_exact()}
             rest = divide(self, *(undivided(part, exact) for part in atom.args))[1]
         else:
-            found = divisions(n)
-            rest = undivided(n, {*found, *self._known_exact()})
-        if not found or isinstance(rest, Size) or rest:
+            pairs = divisions(n)
+            rest = undivided(n, {*pairs, *self._known_exact()})
+        if not pairs or isinstance(rest, Size) or rest:
             return False
-        for a, k in found:
+        for a, k in pairs:
             rest = self.resolved(self.apply("mod", a, k))
             if isinstance(rest, Size):
                 self._equate(rest)
@@ -114,7 +114,7 @@ class ShapeEnv(Equalities):
         if n - 1 in self.at_least_0 or -n in self.at_least_0:
             return n - 1 in self.at_least_0
         if self.has_unbacked and unbacked_in(n):
-            if self._suppose(n, lambda low, high: low > 0 or high <= 0):
+            if self._decide_by_bounds(n, lambda low, high: low > 0 or high <= 0):
                 return self.range_of(n)[0] > 0
             if not self.knows_unbacked:
                 self.undecided(n)
@@ -124,7 +124,7 @@ class ShapeEnv(Equalities):
         self._require(-n)
         return False
 
-    def _suppose(self, n: Size, decides: Callable[[float, float], bool]) -> bool:
+    def _decide_by_bounds(self, n: Size, decides: Callable[[float, float], bool]) -> bool:
         """Whether the range of `n` decides the question if its unbacked symbols are at least 0, 1 or 2.  If
         so, that bound becomes a condition."""
         symbols = unbacked_in(n)
@@ -133,10 +133,10 @@ class ShapeEnv(Equalities):
             if any(high < least for _, high in before.values()):
                 return False
             self._ranges.update({s: (max(low, least), high) for s, (low, high) in before.items()})
-            self._found.clear()
+            self._cache.clear()
             decided = decides(*self.range_of(n))
             self._ranges.update(before)
-            self._found.clear()
+            self._cache.clear()
             if decided:
                 for s, (low, _) in before.items():
                     if low < least:
@@ -161,11 +161,11 @@ class ShapeEnv(Equalities):
             return bool(low <= 0 <= high)
         self._require(known)
         self._require(-known)
-        if not self._keeps_forms():
+        if not self._is_frozen():
             self._equate_unbacked(known)
         return True
 
-    def is_one_softly(self, n: Int, alone: bool = False) -> bool:
+    def is_one_deferred(self, n: Int, alone: bool = False) -> bool:
         """Whether `n` is 1.  The guard `n != 1` is deferred until the program can see a difference
         (capture/symbolic/layout_assumptions.py).  `alone`: only this call's own result depends on it."""
         n = self.resolved(n)
@@ -173,14 +173,14 @@ class ShapeEnv(Equalities):
             return bool(n == 1)
         low, high = self.range_of(n)
         # An unbacked size that is at most 1 is decided at once: its only other value is 0.
-        at_once = high <= 1 or (n.hint == 1 and not unbacked_in(n))
-        if at_once or any(map(is_given_stride, atoms_of(n))):
+        immediate = high <= 1 or (n.hint == 1 and not unbacked_in(n))
+        if immediate or any(map(is_given_stride, atoms_of(n))):
             return self.is_zero(n - 1)
         if low <= 1:
             (self.assumed_sizes.alone if alone else self.assumed_sizes.not_1).add(n)
         return False
 
-    def not_0_softly(self, n: Size) -> Int:
+    def nonzero_deferred(self, n: Size) -> Int:
         """Returns `n` as a factor of strides, which is 1 for a dimension without elements.  The guard `n !=
         0` is deferred until the program can see a difference."""
         size = self.resolved(n)
@@ -192,7 +192,7 @@ class ShapeEnv(Equalities):
             self.assumed_sizes.not_0.add(size)
         return size
 
-    def differ_softly(self, a: Int, b: Int) -> bool:
+    def differ_deferred(self, a: Int, b: Int) -> bool:
         """Whether `a != b`, if no symbol is 1 that is not 1 in the captured call."""
         n = self.resolved(a - b)
         if not isinstance(n, Size):
@@ -204,7 +204,7 @@ class ShapeEnv(Equalities):
             return True
         return not self.is_zero(n)
 
-    def apart_softly(self, n: Int) -> None:
+    def assume_distinct_deferred(self, n: Int) -> None:
         """Assumes that `n` is not 0, as in the captured call, where only layouts depend on it.  The guard is
         deferred until the program can see a difference."""
         n = self.resolved(n)
@@ -217,7 +217,7 @@ class ShapeEnv(Equalities):
         elif not self.surely_not_zero(n):
             self.assumed_sizes.not_1.update(self.make({(s,): 1}) for s in sizes)
 
-    def is_less_softly(self, a: Int, b: Int) -> bool:
+    def is_less_deferred(self, a: Int, b: Int) -> bool:
         """Whether `a < b`, if no symbol is 1 that is not 1 in the captured call."""
         n = self.resolved(b - a)
         if not isinstance(n, Size):
@@ -240,7 +240,7 @@ class ShapeEnv(Equalities):
         for n in list(self.assumed_sizes.conditions()):
             self.assume_not_0(n)
 
-    def settle(self, n: Int) -> int:
+    def specialize(self, n: Int) -> int:
         """Specializes `n`: returns its hint, and `n == hint` becomes a condition."""
         n = self.resolved(n)
         if not isinstance(n, Size):
@@ -264,7 +264,7 @@ class ShapeEnv(Equalities):
         elements."""
         return all(evaluated(n, value) >= 0 for n in self._sure)
 
-    def most_of(self, symbol: Symbol, value: Callable[[Symbol], int]) -> float:
+    def upper_bound_of(self, symbol: Symbol, value: Callable[[Symbol], int]) -> float:
         """Returns the greatest possible value of `symbol` if the other symbols have these values."""
         above = [n for n in self._sure if dict(n.terms).get((symbol,)) == -1]
         rest = [value(symbol) + evaluated(n, value) for n in above]
@@ -280,34 +280,34 @@ class ShapeEnv(Equalities):
         ranges, most = self._ranges, self._most
         self.at_least_0, self.zero, self.not_0 = ({**known} for known in before)
         self._ranges, self._most = {**ranges}, {**most}
-        self._found.clear()
+        self._cache.clear()
         self.knows_unbacked = True
         try:
             yield own
         finally:
             now = self.at_least_0, self.zero, self.not_0
             new = (tuple(n for n in a if n not in b) for a, b in zip(now, before, strict=True))
-            found = Conditions(*new)
+            conditions = Conditions(*new)
             self.at_least_0, self.zero, self.not_0 = before
             self.knows_unbacked = False
-            made = [atom for atom in self._ranges if atom not in ranges]
+            new_atoms = [atom for atom in self._ranges if atom not in ranges]
             self._ranges, self._most = ranges, most
-            self._found.clear()
-            for atom in made:
+            self._cache.clear()
+            for atom in new_atoms:
                 assert isinstance(atom, Apply)
                 ranges[atom] = self._range_applied(atom)
-            if found.at_least_0 or found.zero or found.not_0:
-                own.append(found)
+            if conditions.at_least_0 or conditions.zero or conditions.not_0:
+                own.append(conditions)
 
     def unbacked_conditions(self) -> list[Size]:
         """Returns the sizes with unbacked symbols that must be at least 0."""
         return [n for n in self.at_least_0 if unbacked_in(n)] if self.has_unbacked else []
 
-    def settle_some(self, which: Callable[[Symbol], bool]) -> None:
+    def specialize_symbols(self, which: Callable[[Symbol], bool]) -> None:
         """Specializes the symbols that `which` selects: each of their values gets an entry of its own."""
         for symbol in self.symbols:
             if not symbol.unbacked and which(symbol):
-                self.settle(self.make({(symbol,): 1}))
+                self.specialize(self.make({(symbol,): 1}))
 
 
 def _undecided(n: Size) -> NoReturn:

@@ -17,9 +17,9 @@ from frameloom.ir.program import (
     Check,
     Extern,
     Kernel,
+    KernelInstance,
     Kind,
     Program,
-    Row,
     Step,
     Store,
     View,
@@ -91,10 +91,10 @@ class KnownSizes:
             return replace(step, buffer=self.buffer(step.buffer))
         return step
 
-    def row(self, row: Row) -> Row:
-        columns = tuple((self.buffer(b), self.of(start)) for b, start in row.columns)
-        numbers = tuple(n if type(n) in (bool, float) else self.of(n) for n in row.numbers)
-        return Row(self.of(row.extent), columns, numbers)
+    def instance(self, instance: KernelInstance) -> KernelInstance:
+        columns = tuple((self.buffer(b), self.of(start)) for b, start in instance.columns)
+        numbers = tuple(n if type(n) in (bool, float) else self.of(n) for n in instance.numbers)
+        return KernelInstance(self.of(instance.extent), columns, numbers)
 
     def value(self, value: Any) -> Any:
         """Returns an argument of a library call, or an output, with ints."""

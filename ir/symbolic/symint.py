@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.ir.symbolic.atoms import atoms_of, is_given_stride, unbacked_in, with_atoms
-from frameloom.ir.symbolic.compare import MANY, equal, fits
+from frameloom.ir.symbolic.compare import OPEN_END, equal, fits
 from frameloom.ir.symbolic.expr import (
     Apply,
     Atom,
     Int,
     Size,
-    facts_among,
     hint_of,
     largest,
+    shape_env_of,
     smallest,
 )
 
@@ -138,10 +138,10 @@ class SizeNode(Node):
         return follows(*known(sizes, strides), (1, 4, 3, 2, 0))
 
     def is_channels_last_strides_2d(self, sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
-        return steps_down(*known(sizes, strides), (1, 3, 2, 0))
+        return has_ascending_strides(*known(sizes, strides), (1, 3, 2, 0))
 
     def is_channels_last_strides_3d(self, sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
-        return steps_down(*known(sizes, strides), (1, 4, 3, 2, 0))
+        return has_ascending_strides(*known(sizes, strides), (1, 4, 3, 2, 0))
 
     def is_non_overlapping_and_dense(self, sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
         own_sizes, own_strides = known(sizes, strides)
@@ -229,13 +229,13 @@ class TruthNode(Node):
             return not self.operands[0].truth()
         a, b = self.operands
         if self.fn in (operator.eq, operator.ne) and type(b) is int and b == 1:
-            return self.shape_env.is_one_softly(a) is (self.fn is operator.eq)
+            return self.shape_env.is_one_deferred(a) is (self.fn is operator.eq)
         if self.fn in (operator.eq, operator.ne) and not self.is_of_floats():
-            return self.shape_env.differ_softly(a, b) is (self.fn is operator.ne)
+            return self.shape_env.differ_deferred(a, b) is (self.fn is operator.ne)
         return bool(self.fn(a, b))
 
     def known(self) -> bool | None:
-        """The truth of the condition if it follows from known facts, else None."""
+        """The truth of the condition if the assumptions so far decide it, else None."""
         if self.fn is bool:
             return bool(self.operands[0])
         if self.fn in (operator.and_, operator.or_, operator.not_):
@@ -256,7 +256,7 @@ class TruthNode(Node):
             if shape_env.surely_zero(difference):
                 return self.fn is operator.eq
             return self.fn is operator.ne if shape_env.surely_not_zero(difference) else None
-        if self.fn is operator.le and type(b) is int and b > MANY:
+        if self.fn is operator.le and type(b) is int and b > OPEN_END:
             return True  # so `x[:]` needs no slice
         low, high = shape_env.range_of(shape_env.resolved(difference))
         if self.fn is operator.lt:
@@ -297,31 +297,31 @@ class TruthNode(Node):
     guard_size_oblivious = expect_size = guard_bool
 
     def guard_or_false(self, file: Any, line: Any) -> bool:
-        if self._is_asked():
+        if self._needs_no_condition():
             return self.truth()
         if self.hint() and not self._is_unbacked():
             return self.truth()
-        self._stay_apart()
+        self._assume_distinct()
         return False
 
     def guard_or_true(self, file: Any, line: Any) -> bool:
-        if self._is_asked() or not (self.hint() or self._is_unbacked()):
+        if self._needs_no_condition() or not (self.hint() or self._is_unbacked()):
             return self.truth()
-        self._stay_apart()
+        self._assume_distinct()
         return True
 
-    def _stay_apart(self) -> None:
+    def _assume_distinct(self) -> None:
         """Assumes that operands that differ in the captured call always differ.  The assumption matters only
         if the program can see a tensor in another shape."""
         if self.fn in (operator.eq, operator.ne, operator.lt) and not self.is_of_floats():
             a, b = self.operands
             if hint_of(a) != hint_of(b):
-                self.shape_env.apart_softly(a - b)
+                self.shape_env.assume_distinct_deferred(a - b)
 
     def is_of_floats(self) -> bool:
         return any(isinstance(o, float) for o in self.operands)
 
-    def _is_asked(self) -> bool:
+    def _needs_no_condition(self) -> bool:
         """Whether `truth` adds no condition at once: the answer is known, or the question is whether a size
         is 1 (only a layout may depend on that)."""
         a, b = self.operands if len(self.operands) == 2 else (None, None)
@@ -404,19 +404,19 @@ def _int_or_0(n: Int) -> int:
 def stride_is(size: Int, stride: Int, expected: Int) -> bool:
     """Whether a dimension's stride is the expected one; the stride of a dimension of size 1 does not
     matter."""
-    shape_env = facts_among(stride, expected)
+    shape_env = shape_env_of(stride, expected)
     if shape_env is None:
         return bool(stride == expected) or (
-            isinstance(size, Size) and size.shape_env.is_one_softly(size)
+            isinstance(size, Size) and size.shape_env.is_one_deferred(size)
         )
-    alike = shape_env.surely_zero(largest(stride, 1) - largest(expected, 1))
-    if alike and not _may_repeat(stride):
+    same_stride = shape_env.surely_zero(largest(stride, 1) - largest(expected, 1))
+    if same_stride and not _may_repeat(stride):
         return True
     if shape_env.surely_not_zero(stride - expected):
-        return shape_env.is_one_softly(size)
-    if hint_of(stride) != hint_of(expected) and shape_env.differ_softly(stride, expected):
-        return shape_env.is_one_softly(size)
-    return bool(stride == expected) or shape_env.is_one_softly(size)
+        return shape_env.is_one_deferred(size)
+    if hint_of(stride) != hint_of(expected) and shape_env.differ_deferred(stride, expected):
+        return shape_env.is_one_deferred(size)
+    return bool(stride == expected) or shape_env.is_one_deferred(size)
 
 
 def _may_repeat(stride: Int) -> bool:
@@ -428,7 +428,9 @@ def _may_repeat(stride: Int) -> bool:
     return given and bool(stride.shape_env.range_of(stride)[0] <= 0)
 
 
-def steps_down(sizes: Sequence[Int], strides: Sequence[Int], order: Sequence[int]) -> bool:
+def has_ascending_strides(
+    sizes: Sequence[Int], strides: Sequence[Int], order: Sequence[int]
+) -> bool:
     """Whether strides grow in this order.  Source: `is_channels_last_strides_2d_s4` of c10."""
     least: Int = 0
     if isinstance(strides[1], int) and strides[1] == 0:
@@ -444,10 +446,10 @@ def steps_down(sizes: Sequence[Int], strides: Sequence[Int], order: Sequence[int
 
 def is_less(a: Int, b: Int) -> bool:
     """Whether `a < b`, for strides and sizes where only layouts depend on the answer."""
-    shape_env = facts_among(a, b)
-    return bool(a < b) if shape_env is None else shape_env.is_less_softly(a, b)
+    shape_env = shape_env_of(a, b)
+    return bool(a < b) if shape_env is None else shape_env.is_less_deferred(a, b)
 
 
 def _differ(a: Int, b: Int) -> bool:
-    shape_env = facts_among(a, b)
-    return bool(a != b) if shape_env is None else shape_env.differ_softly(a, b)
+    shape_env = shape_env_of(a, b)
+    return bool(a != b) if shape_env is None else shape_env.differ_deferred(a, b)

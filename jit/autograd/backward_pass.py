@@ -14,11 +14,11 @@ import torch
 
 from frameloom.autograd.gradient_arrivals import is_batched, is_watched
 from frameloom.capture import _capture
-from frameloom.capture.autograd.gradient_layouts import base_of, handed_on
-from frameloom.capture.autograd.partition import is_view
+from frameloom.capture.autograd.gradient_layouts import base_of, forwarded_gradients
 from frameloom.capture.autograd.prune import Partial
 from frameloom.capture.recording.captured_graph import Backward
 from frameloom.capture.symbolic.saved_sizes import at_sizes
+from frameloom.capture.tensors.schema import is_view
 from frameloom.capture.tensors.sized import strides_of
 from frameloom.ir.symbolic.compare import same
 from frameloom.ir.symbolic.conditions import Conditions
@@ -48,21 +48,21 @@ class BackwardPass:
         self._views = _views_of_own_memory(part)
 
     def __call__(
-        self, piece: Gradients, values: list[Any], given: list[Any], last: bool
+        self, region: Gradients, values: list[Any], given: list[Any], last: bool
     ) -> Sequence[Any]:
         """Returns a gradient or None per entry of `Backward.inputs`.  `values`: the saved values.  With
         `last`, both lists are emptied, so that memory is freed after its last use."""
-        watched = is_watched(piece.on_gpu) or torch.is_grad_enabled()
+        watched = is_watched(region.on_gpu) or torch.is_grad_enabled()
         watched = watched or any([is_batched(gradient) for gradient in given])
         if self.plan is None or watched or (self.conditions and not self._holds(values)):
-            made = self.module(*self._as_recorded(values), *given)
+            gradients = self.module(*self._as_recorded(values), *given)
         else:
-            made = self._planned(self.plan, values, given, last)
-        count = len(piece.how.inputs)
-        if len(made) == count:
-            return made
+            gradients = self._planned(self.plan, values, given, last)
+        count = len(region.how.inputs)
+        if len(gradients) == count:
+            return gradients
         results: list[Any] = [None] * count
-        for k, gradient in zip(self.part.ends, made, strict=True):
+        for k, gradient in zip(self.part.ends, gradients, strict=True):
             results[k] = gradient
         return results
 
@@ -74,21 +74,23 @@ class BackwardPass:
             if last and self.consume is not None:
                 values += given
                 given.clear()
-                made = self.consume(values)
+                gradients = self.consume(values)
             else:
-                made = plan(*values, *given)
+                gradients = plan(*values, *given)
         except _capture.RunPlainly:  # the kernels do not support these sizes
-            made = self.module(*self._as_recorded(values[:saved]), *(given or values[saved:]))
+            gradients = self.module(*self._as_recorded(values[:saved]), *(given or values[saved:]))
         if self._views:
-            made = tuple([alias(g) if k in self._views else g for k, g in enumerate(made)])
-        return made
+            gradients = tuple(
+                [alias(g) if k in self._views else g for k, g in enumerate(gradients)]
+            )
+        return gradients
 
     @cached_property
     def handed(self) -> tuple[tuple[int, ...], Plan]:
         """The entries of `Backward.inputs` whose gradients are views of the given gradients, and a function
         that makes these views."""
-        found, graph = handed_on(self.part.graph, self._count)
-        return tuple(self.part.ends[k] for k in found), self._module_of(graph)
+        positions, graph = forwarded_gradients(self.part.graph, self._count)
+        return tuple(self.part.ends[k] for k in positions), self._module_of(graph)
 
     def _sizes(self, saved: Sequence[Any]) -> dict[Symbol, int]:
         count = len(self.saved_sizes)
@@ -109,14 +111,14 @@ class BackwardPass:
         """Returns the saved values with the strides that they have in the recording."""
         places = self.part.graph.find_nodes(op="placeholder")
         sizes = self._sizes(saved)
-        found = []
+        values = []
         for node, tensor in zip(places, saved, strict=False):
             if isinstance(tensor, torch.Tensor):
                 strides = at_sizes(tuple(node.meta["val"].stride()), sizes)
                 if tensor.dim() == len(strides) and tensor.stride() != strides:
                     tensor = tensor.new_empty_strided(tensor.shape, strides).copy_(tensor)
-            found.append(tensor)
-        return found
+            values.append(tensor)
+        return values
 
 
 def _views_of_own_memory(part: Partial) -> tuple[int, ...]:
@@ -126,11 +128,11 @@ def _views_of_own_memory(part: Partial) -> tuple[int, ...]:
     size 1."""
     places = {*part.graph.find_nodes(op="placeholder")}
     ends: Any = part.graph.output_node().args[0]
-    found = []
+    positions = []
     for k, end in enumerate(ends):
         if is_view(end) and base_of(end) not in places:
             like = end.meta["val"]
             may_be_1 = any(isinstance(n, Size) or n == 1 for n in like.shape)
             if may_be_1 and not all(map(same, like.stride(), strides_of(like.shape))):
-                found.append(k)
-    return tuple(found)
+                positions.append(k)
+    return tuple(positions)

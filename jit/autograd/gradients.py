@@ -21,11 +21,11 @@ import torch.fx
 
 from frameloom.autograd.backward_pass import BackwardPass, Plan
 from frameloom.autograd.gradient_arrivals import Passes
-from frameloom.autograd.kept_results import what_stays
-from frameloom.autograd.op_by_op import DoubleBackwardError, OpByOp, Refused, followed
+from frameloom.autograd.op_by_op import DoubleBackwardError, OpByOp, Refused, requiring_grad
 from frameloom.autograd.result_hooks import give_own_node, register_hooks
-from frameloom.autograd.saved_tensors import entries, let_go, noted
-from frameloom.autograd.view_outputs import NOTHING, MadeOf, early_views
+from frameloom.autograd.retained_tensors import retain_after
+from frameloom.autograd.saved_tensors import entries, noted, release_saved
+from frameloom.autograd.view_outputs import NOTHING, OutputBuilder, early_views
 from frameloom.capture._capture import tensor_layout, tensors_lie, tensors_where
 from frameloom.capture.autograd.freed_history import TWICE
 from frameloom.capture.autograd.node_split import Windows
@@ -84,32 +84,29 @@ class Gradients:
             self.only_entry = how.tangents
         self._saved_inputs = _picker(how.saved_inputs)
         self._saved_outputs = _picker(how.saved_outputs)
-        # `only_tells`: nothing is saved for the backward pass, but eager frees something after it, so that a
-        # second pass must raise.  `stays`: some result allows any number of passes.
-        self.only_tells = any(how.frees) and not (
-            how.saved_inputs or how.saved_outputs or how.noticed
-        )
-        self.saves = bool(how.saved_inputs or how.saved_outputs or how.noticed or self.only_tells)
+        # `saves_marker`: nothing is saved for the backward pass, but eager frees something after it, so
+        # that a second pass must raise.  `stays`: some result allows any number of passes.
+        saves = bool(how.saved_inputs or how.saved_outputs or how.noticed)
+        self.saves_marker = any(how.frees) and not saves
+        self.saves = saves or self.saves_marker
         self.stays = not all(how.frees)
         self._reads: dict[tuple[frozenset[int], bool], frozenset[int]] = {}
         # The first result alone needs no node of its own.
         own_results = tuple(k for k in how.tangents if k not in how.view_results)
         self.several = own_results if own_results != (0,) else ()
         self._plain_outputs = not how.view_results and how.outputs == tuple(range(how.n_results))
-        # The positions of saved inputs that autograd must not save: Python numbers, and tensors that may be
-        # changed.
+        # Positions of saved inputs that autograd must not save: numbers, and tensors that may be changed.
         apart = self.op_by_op.numbers | how.unwatched
         self.apart = tuple(place for place, k in enumerate(how.saved_inputs) if k in apart)
         unwatched = how.unwatched - self.op_by_op.numbers
         self.unwatched = tuple(k for k in how.saved_inputs if k in unwatched)
-        self.as_they_lay = tuple(
-            place for place, k in enumerate(how.saved_inputs) if k in how.as_they_lay - apart
-        )
+        pinned = how.pinned_leaves - apart
+        self.pinned_leaves = tuple(p for p, k in enumerate(how.saved_inputs) if k in pinned)
         # Per tensor that autograd saves, in its order: whether it is a result of the node.
         own = (
             *[False] * (len(how.saved_inputs) - len(self.apart)),
-            *(k < how.n_told for k in how.saved_outputs),
-            *(not n.of_input and n.number < how.n_told for n in how.noticed),
+            *(k < how.n_needed for k in how.saved_outputs),
+            *(not n.of_input and n.number < how.n_needed for n in how.noticed),
         )
         self.n_saved, self.noted = len(own), noted(own)
         saved = set(how.saved_inputs)
@@ -122,7 +119,7 @@ class Gradients:
         )
         self.makes_early = not how.n_unbacked and any(v.early for v in views)
         self.nothing = (None, None, *[None] * len(how.inputs))
-        self._windows = self._apart_at_most()
+        self._windows = self._possible_split()
         self.on_gpu = any(layout.device.type == "cuda" for layout in how.layouts)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -143,25 +140,25 @@ class Gradients:
             give_own_node(results[k])
         if self._plain_outputs:
             return results[: self.how.n_results] if self.how.n_unbacked else results
-        return MadeOf(self.how, inputs, [*results], self.views_vary, early).outputs()
+        return OutputBuilder(self.how, inputs, [*results], self.views_vary, early).outputs()
 
-    def _apart_at_most(self) -> Windows | None:
+    def _possible_split(self) -> Windows | None:
         """Returns how the graph can be split into several nodes; None if the program cannot tell them from
         one."""
         windows = Windows(self.how) if len(self.how.tangents) > 1 else None
         return None if windows is None or windows.is_one else windows
 
     def _parts(self, windows: Windows, wanted: Sequence[Any]) -> Plan | None:
-        always = windows.apart_anyway
-        told = tuple([k for k in windows.telling if k in always or _may_be_seen(wanted[k])])
+        reached, always = windows.partly_reached, windows.apart_anyway
+        observed = tuple([k for k in reached if k in always or _is_observable(wanted[k])])
         try:
-            return self._apart[told]
+            return self._apart[observed]
         except KeyError:
             from frameloom.autograd.parts import Parts  # imports this module
 
-            nodes = windows.apart(told)
-            self._apart[told] = Parts(self, windows, nodes) if len(nodes) > 1 else None
-            return self._apart[told]
+            nodes = windows.apart(observed)
+            self._apart[observed] = Parts(self, windows, nodes) if len(nodes) > 1 else None
+            return self._apart[observed]
 
     def run(self, context: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
         context.others = self.op_by_op.before(inputs, self.others)
@@ -170,22 +167,22 @@ class Gradients:
         if self._constant:
             context.mark_non_differentiable(*[results[k] for k in self._constant])
         if self.how.view_results:
-            return tuple([None if k in self.how.view_results else results[k] for k in range(self.how.n_told)])  # fmt: skip
-        return results[: self.how.n_told]
+            return tuple([None if k in self.how.view_results else results[k] for k in range(self.how.n_needed)])  # fmt: skip
+        return results[: self.how.n_needed]
 
     def save(self, context: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
         how = self.how
         saved: Sequence[Any] = self._saved_inputs(inputs)
-        if self.as_they_lay:
-            context.where = tensors_where(saved, self.as_they_lay)
-            context.memory = [saved[place].untyped_storage() for place in self.as_they_lay]
+        if self.pinned_leaves:
+            context.where = tensors_where(saved, self.pinned_leaves)
+            context.memory = [saved[place].untyped_storage() for place in self.pinned_leaves]
         if self.apart:
             saved = [*saved]
             context.apart = [saved.pop(place) for place in reversed(self.apart)]
             context.versions = [inputs[k]._version for k in self.unwatched]
         if how.sizes:
             context.sizes = [size.read(inputs, results) for size in how.sizes]
-        if self.only_tells:
+        if self.saves_marker:
             context.save_for_backward(nothing())
             return
         saved = *saved, *self._saved_outputs(results)
@@ -206,7 +203,7 @@ class Gradients:
         return run
 
     @cached_property
-    def lying(self) -> tuple[bytes | None, ...]:
+    def saved_layouts(self) -> tuple[bytes | None, ...]:
         """The layouts of saved inputs that backward plans expect."""
         places = self.how.graph.find_nodes(op="placeholder")
         return tuple(map(_layout, places[: len(self.how.saved_inputs)]))
@@ -219,10 +216,10 @@ class Gradients:
 
     def reads(self, missing: frozenset[int], whole: bool = False) -> frozenset[int]:
         """Returns the positions of the saved values that such a pass reads."""
-        if (found := self._reads.get((missing, whole))) is None:
-            found = frozenset(Partial(self.how, missing, whole).reads)
-            self._reads[missing, whole] = found
-        return found
+        if (positions := self._reads.get((missing, whole))) is None:
+            positions = frozenset(Partial(self.how, missing, whole).reads)
+            self._reads[missing, whole] = positions
+        return positions
 
     def conditions(self) -> AbstractContextManager[list[Conditions]]:
         """Collects the conditions on sizes that code compiled inside the `with` block relies on: the guards
@@ -264,7 +261,7 @@ def _layout(place: torch.fx.Node) -> bytes | None:
     return tensor_layout(sample, shape, strides)
 
 
-def _may_be_seen(tensor: Any) -> bool:
+def _is_observable(tensor: Any) -> bool:
     """Whether the program can observe a pass that reaches an input without a gradient: such a pass frees
     histories and calls hooks."""
     return bool(not tensor.is_leaf or tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
@@ -274,10 +271,10 @@ class Compiled(torch.autograd.Function):
     """Takes all inputs as one tuple, which autograd ignores, and then those that get a gradient."""
 
     @staticmethod
-    def forward(context: Any, piece: Gradients, inputs: tuple[Any, ...], *wanted: Any) -> Any:
-        context.piece = piece
+    def forward(context: Any, region: Gradients, inputs: tuple[Any, ...], *wanted: Any) -> Any:
+        context.region = region
         context.set_materialize_grads(False)
-        return piece.run(context, inputs)
+        return region.run(context, inputs)
 
     @staticmethod
     def backward(context: Any, *given: Any) -> Any:
@@ -288,8 +285,8 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
     """Returns the gradients of a node's inputs, after two Nones for its other arguments.  `given`: the
     gradients of the results; `whole`: whether these are complete sums, with contributions from other
     results."""
-    piece: Gradients = context.piece
-    how = piece.how
+    region: Gradients = context.region
+    how = region.how
     missing, others = NONE, False
     for n in how.tangents:
         gradient = given[n]
@@ -300,95 +297,96 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
             missing = frozenset(k for k, n in enumerate(how.tangents) if given[n] is None)
     bare: Sequence[int] = ()
     if len(missing) == len(how.tangents):
-        bare = piece.only_entry
+        bare = region.only_entry
         if not bare:
-            return piece.nothing
+            return region.nothing
     # The only list of the saved values, so that the pass can free them.
-    if context.rest is not None:
-        values = context.rest.saved(piece, missing)
+    if context.retained is not None:
+        values = context.retained.saved(region, missing)
     else:
         try:
-            values = [*context.saved_tensors] if piece.saves else []
-            if piece.only_tells:
+            values = [*context.saved_tensors] if region.saves else []
+            if region.saves_marker:
                 values.clear()
             elif how.noticed:
                 del values[-len(how.noticed) :]
         except RuntimeError:
             if bare or (values := _still_as_saved(context, missing, whole)) is None:
                 raise
-        if piece.apart:
-            for place, value in zip(piece.apart, reversed(context.apart), strict=True):
+        if region.apart:
+            for place, value in zip(region.apart, reversed(context.apart), strict=True):
                 values.insert(place, value)
         if how.sizes:
             values += context.sizes
     if how.reentrant and not may_checkpoint():
         raise RuntimeError(REENTRANT)
-    if piece.is_gate and not whole:  # the program does not observe the gradients
-        _let_go(context, values, missing)
-        return piece.nothing
+    if region.is_gate and not whole:  # the program does not observe the gradients
+        _release_if_last(context, values, missing)
+        return region.nothing
     if bare and how.with_functions is None:  # no gradients in, so none out
-        _let_go(context, values, missing)
-        return piece.nothing
+        _release_if_last(context, values, missing)
+        return region.nothing
     others |= bool(bare)
     inside = partial(_inputs, context, values, missing)
-    made = refused = None
-    again = torch.is_grad_enabled()
+    recorded = refused = None
+    create_graph = torch.is_grad_enabled()
     # If the pass reads no saved values, its gradients depend only on the given ones.
-    if others or (again and (how.with_functions or piece.reads(missing, whole))):
+    if others or (create_graph and (how.with_functions or region.reads(missing, whole))):
         # Op by op: plans read memory of strided tensors, which `others` do not have, and need at least one
         # gradient.
         try:
-            made = piece.op_by_op.gradients(inside(), context.others, given, bare, again, whole)
+            gradients = region.op_by_op.gradients
+            recorded = gradients(inside(), context.others, given, bare, create_graph, whole)
         except DoubleBackwardError as error:
             if others:
                 raise
-            refused = str(error), followed((*values, *context.others.tensors, *given))
-        if made is not None and others and not keeps_graph():
-            let_go(context)
-    if made is not None:
-        return None, None, *made
+            refused = str(error), requiring_grad((*values, *context.others.tensors, *given))
+        if recorded is not None and others and not keeps_graph():
+            release_saved(context)
+    if recorded is not None:
+        return None, None, *recorded
     del inside
     run: Any
     taken: Any
-    came = piece.passes.last.get((missing, whole))
-    if context.memory is not None and tensors_where(values, piece.as_they_lay) != context.where:
-        _put_back(context, values)
-    left_out = _left_out(context) if piece.may_raise else NONE
-    if left_out or not tensors_lie(values, piece.lying):
+    specialized_pass = region.passes.last.get((missing, whole))
+    if context.memory is not None and tensors_where(values, region.pinned_leaves) != context.where:
+        _restore_memory(context, values)
+    left_out = _unrequested_inputs(context) if region.may_raise else NONE
+    if left_out or not tensors_lie(values, region.saved_layouts):
         # A plan computes all gradients, and one that was not requested might raise.  And if `.data =` has
         # replaced the memory of an input, a plan would read the wrong memory.
         part = Partial(how, missing, whole, left_out=left_out)
-        run = BackwardPass(how, part, missing, piece.op_by_op.module)
+        run = BackwardPass(how, part, missing, region.op_by_op.module)
         taken = [g for n in how.tangents if (g := given[n]) is not None]
-    elif came is not None and (taken := came.take(given)) is not None:
-        run = came.run
+    elif specialized_pass is not None and (taken := specialized_pass.take(given)) is not None:
+        run = specialized_pass.run
     else:
-        run, taken = piece.passes.find(piece, missing, whole, values, given)
-    last = _let_go(context, values, missing)
-    gradients = run(piece, values, taken, last)
+        run, taken = region.passes.find(region, missing, whole, values, given)
+    last = _release_if_last(context, values, missing)
+    gradients = run(region, values, taken, last)
     if refused is not None:
         why, tensors = refused
         gradients = Refused.apply(why, len(tensors), *tensors, *gradients)  # type: ignore[no-untyped-call]
     return None, None, *gradients
 
 
-def _left_out(context: Any) -> frozenset[int]:
+def _unrequested_inputs(context: Any) -> frozenset[int]:
     """Returns the entries of `Backward.inputs` that the pass does not visit, because `torch.autograd.grad`
     needs nothing from there."""
     edges = enumerate(context.next_functions)
-    return frozenset(k for k, (node, _) in edges if node is not None and not _goes_to(node))
+    return frozenset(k for k, (node, _) in edges if node is not None and not _will_execute(node))
 
 
-def _goes_to(node: Any) -> bool:
+def _will_execute(node: Any) -> bool:
     try:
         return torch._C._will_engine_execute_node(node)
     except RuntimeError:  # PyTorch does not answer this for leaves in `torch.autograd.grad`
         return True
 
 
-def _put_back(context: Any, values: list[Any]) -> None:
+def _restore_memory(context: Any, values: list[Any]) -> None:
     """Restores the memory that leaves had when they were saved, if `.data =` has replaced it since."""
-    how: Backward = context.piece.how
+    how: Backward = context.region.how
     nodes = how.graph.find_nodes(op="placeholder")
     sizes: dict[Symbol, int] = {}
     if how.sizes:
@@ -396,25 +394,25 @@ def _put_back(context: Any, values: list[Any]) -> None:
         sizes = {s.symbol: n for s, n in zip(how.sizes, numbers, strict=True)}
     offsets = memoryview(context.where).cast("q")[1::2]
     for place, memory, offset in zip(
-        context.piece.as_they_lay, context.memory, offsets, strict=True
+        context.region.pinned_leaves, context.memory, offsets, strict=True
     ):
         now, like = values[place], nodes[place].meta["val"]
         if now is None or (now.untyped_storage() is memory and now.storage_offset() == offset):
             continue
-        made = torch.empty(0, dtype=like.dtype, device=like.device)
-        lying = at_sizes((tuple(like.shape), tuple(like.stride())), sizes)
-        values[place] = made.set_(memory, offset, *lying)
+        tensor = torch.empty(0, dtype=like.dtype, device=like.device)
+        layout = at_sizes((tuple(like.shape), tuple(like.stride())), sizes)
+        values[place] = tensor.set_(memory, offset, *layout)
 
 
-def _let_go(context: Any, values: Sequence[Any], missing: frozenset[int]) -> bool:
+def _release_if_last(context: Any, values: Sequence[Any], missing: frozenset[int]) -> bool:
     """Frees the saved values if this pass is the last one; returns whether it is."""
     if keeps_graph():
         return False
-    if missing or context.rest is not None or context.piece.stays:
-        context.rest = what_stays(context, values, missing)
-    if context.rest is None or not context.rest.is_needed:
+    if missing or context.retained is not None or context.region.stays:
+        context.retained = retain_after(context, values, missing)
+    if context.retained is None or not context.retained.is_needed:
         context.others = None
-    if context.rest is None or not context.rest.tensors:
+    if context.retained is None or not context.retained.tensors:
         context.memory = None
     context.maybe_clear_saved_tensors()
     return True
@@ -426,7 +424,7 @@ def node_functions(kind: Any) -> Callable[..., Any]:
     # The node calls `backward` without the Python function that looks for a jvp, too.
     kind._backward_cls.apply = kind.backward
     kind._backward_cls._register_hook_dict = register_hooks
-    kind._backward_cls.rest = kind._backward_cls.memory = None
+    kind._backward_cls.retained = kind._backward_cls.memory = None
     kind._backward_cls.changed = ()
     # `packed` is only used with versions of PyTorch that do not say which saved tensor was changed.
     kind._backward_cls.noted = kind._backward_cls.packed = ()
@@ -439,22 +437,25 @@ apply = node_functions(Compiled)
 def _still_as_saved(context: Any, missing: frozenset[int], whole: bool) -> list[Any] | None:
     """Returns the saved values if only some that this pass does not read were changed in place: plain PyTorch
     does not check these.  None if the change is an error."""
-    piece: Gradients = context.piece
-    how = piece.how
-    left = entries(context, piece.n_saved, piece.noted, context.noted)
+    region: Gradients = context.region
+    how = region.how
+    left = entries(context, region.n_saved, region.noted, context.noted)
     if left is None:
         return None
     count = len(how.saved_inputs) + len(how.saved_outputs)
-    places = [k for k in range(count) if k not in piece.apart]
-    told = left[len(places) :]
-    if any(c and not n.tangents <= missing for n, (_, c) in zip(how.noticed, told, strict=True)):
+    places = [k for k in range(count) if k not in region.apart]
+    noticed_entries = left[len(places) :]
+    if any(
+        c and not n.tangents <= missing
+        for n, (_, c) in zip(how.noticed, noticed_entries, strict=True)
+    ):
         return None
     changed = {k for k, (_, is_changed) in zip(places, left, strict=False) if is_changed}
     context.changed = changed
-    if not changed.isdisjoint(piece.reads(missing, whole)):
+    if not changed.isdisjoint(region.reads(missing, whole)):
         return None
     if torch.is_grad_enabled():  # op by op, the results of the pass are recomputed from the inputs
-        relied_on = piece.op_by_op.relied_on(missing)
+        relied_on = region.op_by_op.relied_on(missing)
         if any(k in relied_on for place, k in enumerate(how.saved_inputs) if place in changed):
             return None
     return [tensor for tensor, _ in left[: len(places)]]
@@ -463,14 +464,14 @@ def _still_as_saved(context: Any, missing: frozenset[int], whole: bool) -> list[
 def _inputs(context: Any, saved: Sequence[Any], missing: frozenset[int]) -> list[Any]:
     """Returns the inputs of the forward graph as they were; None for those on which no output depends.  An
     input may have changed if no result of the pass depends on it."""
-    piece: Gradients = context.piece
-    inputs: list[Any] = [None] * piece.how.n_inputs
-    for k, tensor in zip(piece.how.saved_inputs, saved, strict=False):
+    region: Gradients = context.region
+    inputs: list[Any] = [None] * region.how.n_inputs
+    for k, tensor in zip(region.how.saved_inputs, saved, strict=False):
         inputs[k] = tensor
     if context.others is None:
         raise RuntimeError(TWICE)
-    relied_on = piece.op_by_op.relied_on(missing)
-    unwatched = piece.unwatched
+    relied_on = region.op_by_op.relied_on(missing)
+    unwatched = region.unwatched
     if unwatched and any(
         version != inputs[k]._version
         for k, version in zip(unwatched, context.versions, strict=True)
@@ -481,7 +482,7 @@ def _inputs(context: Any, saved: Sequence[Any], missing: frozenset[int]) -> list
             "be differentiated op by op any more"
         )
     for k, tensor, version in zip(
-        piece.others, context.others.tensors, context.others.versions, strict=True
+        region.others, context.others.tensors, context.others.versions, strict=True
     ):
         if version is not None and tensor._version != version and k in relied_on:
             raise DoubleBackwardError(

@@ -71,7 +71,7 @@ class Nothing(torch.autograd.Function):
         return None
 
 
-def let_through(tensor: torch.Tensor, switch: Switch) -> torch.Tensor:
+def pass_through(tensor: torch.Tensor, switch: Switch) -> torch.Tensor:
     return Between.apply(tensor, switch)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -93,7 +93,7 @@ class Refused(torch.autograd.Function):
         raise DoubleBackwardError(context.why)
 
 
-def followed(values: Iterable[Any]) -> list[torch.Tensor]:
+def requiring_grad(values: Iterable[Any]) -> list[torch.Tensor]:
     return [t for t in values if isinstance(t, torch.Tensor) and t.requires_grad]
 
 
@@ -114,7 +114,7 @@ class OpByOp:
         drawing = [n for n in nodes if n.op == "call_function" and draws(n)]
         self._devices = sorted({str(_device(n)) for n in drawing})
         # Without random draws, results without a gradient are left out.
-        self._shown = self._how.tangents if not self._devices else range(self._how.n_told)
+        self._shown = self._how.tangents if not self._devices else range(self._how.n_needed)
         shown = [results[k] for k in self._shown]
         self._needed = behind([*shown, *drawing], self._before_it(_operands))
         relied_on = behind([*shown, *drawing], self._before_it(_relied_on_by))
@@ -136,23 +136,25 @@ class OpByOp:
         `Backward.tangents` that the pass does not reach."""
         if len(missing) == len(self._how.tangents):
             return self._relied_on
-        if (found := self._relied_on_for.get(missing)) is None:
+        if (inputs := self._relied_on_for.get(missing)) is None:
             results: Any = self._graph.output_node().args[0]
             roots = [results[n] for k, n in enumerate(self._how.tangents) if k not in missing]
-            found = self._inputs_among(behind(roots, self._before_it(_relied_on_by)))
-            self._relied_on_for[missing] = found
-        return found
+            inputs = self._inputs_among(behind(roots, self._before_it(_relied_on_by)))
+            self._relied_on_for[missing] = inputs
+        return inputs
 
-    def before(self, inputs: Sequence[Any], kept: Sequence[int]) -> Others:
-        """Returns what a gradient of a gradient needs; called before the forward pass.  `kept`: the inputs to
-        keep, which are not saved otherwise."""
-        if not kept and not self._devices:
+    def before(self, inputs: Sequence[Any], retained: Sequence[int]) -> Others:
+        """Returns what a gradient of a gradient needs; called before the forward pass.  `retained`: the
+        inputs to keep, which are not saved otherwise."""
+        if not retained and not self._devices:
             return NOTHING
-        tensors, copied = [inputs[k] for k in kept], self._copied
+        tensors, copied = [inputs[k] for k in retained], self._copied
         if copied:
-            tensors = [t.clone() if k in copied else t for k, t in zip(kept, tensors, strict=True)]
+            tensors = [
+                t.clone() if k in copied else t for k, t in zip(retained, tensors, strict=True)
+            ]
         relied_on = self._relied_on
-        counts = [k in relied_on and not t.is_inference() for k, t in zip(kept, tensors)]  # noqa: B905
+        counts = [k in relied_on and not t.is_inference() for k, t in zip(retained, tensors)]  # noqa: B905
         versions = [t._version if c else None for c, t in zip(counts, tensors)]  # noqa: B905
         random = tuple((d, _random_state(d)) for d in self._devices) if self._devices else ()
         return Others(tensors, versions, random)
@@ -183,7 +185,7 @@ class OpByOp:
         roots, gradients = zip(*passed, strict=True)
         switch.is_on = True
         try:
-            made = torch.autograd.grad(
+            input_gradients = torch.autograd.grad(
                 roots,
                 [*leaves.values()],
                 gradients,
@@ -192,8 +194,8 @@ class OpByOp:
             )
         finally:
             switch.is_on = False
-        found = dict(zip(leaves, made, strict=True))
-        return [found.get(k) for k in how.inputs]
+        gradient_of = dict(zip(leaves, input_gradients, strict=True))
+        return [gradient_of.get(k) for k in how.inputs]
 
     def _apart(self, inputs: Sequence[Any]) -> list[Any]:
         """Returns aliases of the inputs with the same history: so hooks of the inputs see only what the node
@@ -217,12 +219,12 @@ class OpByOp:
 
     def module(self, graph: torch.fx.Graph) -> Callable[..., Any]:
         """Returns a backward graph as a function that may run under autocast."""
-        made: list[Any] = []
+        compiled: list[Any] = []
 
         def run(*args: Any) -> Any:
-            if not made:
-                made.append(function_of(self._captured.constants, _of_recorded_dtypes(graph)))
-            return made[0](*args)
+            if not compiled:
+                compiled.append(function_of(self._captured.constants, _cast_to_recorded(graph)))
+            return compiled[0](*args)
 
         return run
 
@@ -260,9 +262,11 @@ class OpByOp:
                 copies[node] = _detached(graph, node, copies[node])
             results[node] = copies[node]
             if node in between:
-                copies[node] = graph.call_function(let_through, (copies[node], switch))
-        told: Any = self._graph.output_node().args[0]
-        own = [results[told[k]] if k in self._shown else None for k in range(self._how.n_told)]
+                copies[node] = graph.call_function(pass_through, (copies[node], switch))
+        returned: Any = self._graph.output_node().args[0]
+        own = [
+            results[returned[k]] if k in self._shown else None for k in range(self._how.n_needed)
+        ]
         graph.output(tuple(own))
         return function_of(self._captured.constants, graph)
 
@@ -289,7 +293,7 @@ def _through_results(graph: torch.fx.Graph) -> torch.fx.Graph:
     instead = {n: (r, behind([r], _operands)) for n, r in pairs if n is not r}
     if not instead:
         return graph
-    made = torch.fx.Graph()
+    rewritten = torch.fx.Graph()
     copies: dict[Node, Node] = {}
 
     def read(user: Node, operand: Node) -> Node:
@@ -307,8 +311,8 @@ def _through_results(graph: torch.fx.Graph) -> torch.fx.Graph:
             stack.pop()
             if node not in copies:
                 instead_of = {n: copies[read(node, n)] for n in node.all_input_nodes}
-                copies[node] = copy_node(made, node, instead_of.__getitem__)
-    return made
+                copies[node] = copy_node(rewritten, node, instead_of.__getitem__)
+    return rewritten
 
 
 def _detached(graph: torch.fx.Graph, node: Node, copy: Node) -> Node:
@@ -319,23 +323,23 @@ def _detached(graph: torch.fx.Graph, node: Node, copy: Node) -> Node:
 
 
 def _with_derivative(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node]) -> Node:
-    made = copy_node(graph, node, copies.__getitem__)
+    copy = copy_node(graph, node, copies.__getitem__)
     if node.target is aten.copy.default:
-        made.target = copied
-    return made
+        copy.target = copied
+    return copy
 
 
-def _of_recorded_dtypes(graph: torch.fx.Graph) -> torch.fx.Graph:
+def _cast_to_recorded(graph: torch.fx.Graph) -> torch.fx.Graph:
     """Returns the graph with casts to the recorded dtypes: under autocast, ops of a backward pass may compute
     in another dtype, and autograd casts each gradient to the dtype of its tensor."""
-    made = torch.fx.Graph()
+    cast_graph = torch.fx.Graph()
     copies: dict[Node, Node] = {}
     for node in graph.nodes:
-        copies[node] = _with_derivative(made, node, copies)
+        copies[node] = _with_derivative(cast_graph, node, copies)
         value = node.meta.get("val")
         if node.op == "call_function" and isinstance(value, torch.Tensor):
-            copies[node] = made.call_function(_in_dtype, (copies[node], value.dtype))
-    return made
+            copies[node] = cast_graph.call_function(_in_dtype, (copies[node], value.dtype))
+    return cast_graph
 
 
 def _in_dtype(tensor: Any, dtype: torch.dtype) -> Any:

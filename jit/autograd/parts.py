@@ -29,13 +29,13 @@ from frameloom.autograd.gradients import (
 )
 from frameloom.autograd.op_by_op import Others
 from frameloom.autograd.result_hooks import Hooks, give_own_node
-from frameloom.autograd.saved_tensors import let_go
-from frameloom.autograd.view_outputs import NOTHING, MadeOf, early_views
+from frameloom.autograd.saved_tensors import release_saved
+from frameloom.autograd.view_outputs import NOTHING, OutputBuilder, early_views
 from frameloom.capture.autograd.node_split import Window, Windows
 from frameloom.capture.shapes.registry import is_dense
 
 present_pass = torch._C._current_graph_task_id
-at_the_end = torch.autograd.Variable._execution_engine.queue_callback
+queue_callback = torch.autograd.Variable._execution_engine.queue_callback
 # The most unfinished passes that are remembered: one may run in a hook of another, or a pass has failed.
 MOST_PASSES = 2
 
@@ -60,21 +60,21 @@ class Parts:
         self._readers = Counter(itertools.chain(*ends))
 
     def __call__(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        kept = [part.op_by_op.before(inputs, part.early) for part in self._parts]
+        others_by_part = [part.op_by_op.before(inputs, part.early) for part in self._parts]
         before = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)  # as no_grad(), in a tenth of the time
         try:
-            made = self._whole.forward(*inputs)
+            forward_results = self._whole.forward(*inputs)
         finally:
             torch._C._set_grad_enabled(before)
         whole = self._whole
         how, call = whole.how, Call(self._readers)
-        told, views, apart = how.n_told, how.view_results, self._others_nodes
-        results: list[Any] = [None if k in views else made[k] for k in range(told)]
+        count, views, apart = how.n_needed, how.view_results, self._others_nodes
+        results: list[Any] = [None if k in views else forward_results[k] for k in range(count)]
         early = early_views(how, inputs, whole.views_vary) if whole.makes_early else NOTHING
-        outputs = MadeOf(how, inputs, results, whole.views_vary, early)
+        outputs = OutputBuilder(how, inputs, results, whole.views_vary, early)
         links: list[Any] = []
-        for part, others in zip(self._parts, kept, strict=True):
+        for part, others in zip(self._parts, others_by_part, strict=True):
             ends: Sequence[Any]
             if part.is_gate:
                 ends = [outputs.result(n) for n in part.slots]
@@ -83,7 +83,12 @@ class Parts:
             if part.of_results:
                 others = part.with_results(others, ends)
             beyond = [links[n] for n in part.beyond] or part.anchor
-            own = inputs, part.seen(made) if part.hidden else made, others, call
+            own = (
+                inputs,
+                part.seen(forward_results) if part.hidden else forward_results,
+                others,
+                call,
+            )
             shown = apply(part, own, *ends, *beyond)
             links.append(shown[-1] if part.is_linked else None)
             for n, result in zip(part.entry, shown, strict=False):
@@ -112,18 +117,18 @@ class Part(Gradients):
         super().__init__(whole.forward, whole.compile, replace(whole.captured, backward=how))
         saved = [*how.saved_outputs, *(n.number for n in how.noticed if not n.of_input)]
         led_to = {*self.entry, *self.slots}
-        self.hidden = {k for k in saved if k < how.n_told and k not in led_to}
+        self.hidden = {k for k in saved if k < how.n_needed and k not in led_to}
         count = how.n_inputs - len(self.slots)
         self.early = [k for k in self.others if k < count]
         self.of_results = [k - count for k in self.others[len(self.early) :]]
         # Whether eager frees something after a pass from the only result, so that nothing has to be
         # remembered.
-        self._goes = len(self.entry) == 1 and all(how.frees)
+        self._frees_after_pass = len(self.entry) == 1 and all(how.frees)
         # Without inputs, the node gets a dummy one: in eager, too, some histories lead to no input.
         self.anchor = [torch.empty(0, device="cpu", requires_grad=True)] if not how.inputs else []
         self.no_links = (None,) * (len(self.beyond) or len(self.anchor))
 
-    def _apart_at_most(self) -> None:
+    def _possible_split(self) -> None:
         return None
 
     def with_results(self, others: Others, slots: Sequence[Any]) -> Others:
@@ -132,45 +137,47 @@ class Part(Gradients):
         versions = [t._version for t in own]
         return Others([*others.tensors, *own], [*others.versions, *versions], others.random)
 
-    def seen(self, made: Sequence[Any]) -> Sequence[Any]:
+    def seen(self, results: Sequence[Any]) -> Sequence[Any]:
         """Detaches results of other nodes, so that this node does not hold their histories."""
-        made = [*made]
+        results = [*results]
         for k in self.hidden:
-            if isinstance(made[k], torch.Tensor):
-                made[k] = made[k].detach()
-        return made
+            if isinstance(results[k], torch.Tensor):
+                results[k] = results[k].detach()
+        return results
 
     def run(self, context: Any, inputs: Any) -> tuple[Any, ...]:
-        given, made, context.others, context.call = inputs
-        self.save(context, given, made)
-        shown = [made[k] for k in self.entry]
+        given, results, context.others, context.call = inputs
+        self.save(context, given, results)
+        shown = [results[k] for k in self.entry]
         if self.is_linked:
             shown.append(torch.empty(0, device=self.how.layouts[0].device))
         return tuple(shown)
 
-    def gate(self, context: Any, come: Sequence[Any], given: Mapping[int, Any], whole: bool) -> Any:
+    def gate(
+        self, context: Any, arriving: Sequence[Any], given: Mapping[int, Any], whole: bool
+    ) -> Any:
         """Runs a pass through a gate.  If the program does not observe the gradients (`whole` is false), the
         nodes to which the gate leads compute them."""
         if whole:
-            return differentiate(context, come, whole)
+            return differentiate(context, arriving, whole)
         for n in self.entry:
-            if come[n] is not None:
+            if arriving[n] is not None:
                 break
         else:
             passed = next((n for n in given if n in self._from), None)
             if passed is None:
                 return self.nothing
-            come = [*come]
-            come[self.entry[0]] = given[passed]  # it is not read, but eager has a gradient here
-        if not self._goes or context.rest is not None:
-            return differentiate(context, come)
+            arriving = [*arriving]
+            arriving[self.entry[0]] = given[passed]  # it is not read, but eager has a gradient here
+        if not self._frees_after_pass or context.retained is not None:
+            return differentiate(context, arriving)
         try:
             if self.saves:
                 _ = context.saved_tensors  # raises if they were changed or freed
         except RuntimeError:
-            return differentiate(context, come)
+            return differentiate(context, arriving)
         if not keeps_graph():
-            let_go(context)
+            release_saved(context)
         return self.nothing
 
 
@@ -196,39 +203,39 @@ class Call:
     def _begin(self, number: int) -> Pass:
         while len(self._passes) >= MOST_PASSES:
             del self._passes[next(iter(self._passes))]
-        found = self._passes[number] = Pass(self._is_looked_at())
+        started = self._passes[number] = Pass(self._is_observed())
         if not may_checkpoint():
             # The pass may skip nodes.  Gradients with a history hold the nodes, which hold this object: so
             # end it.
-            at_the_end(partial(self._end, number))
-        return found
+            queue_callback(partial(self._end, number))
+        return started
 
     def _end(self, number: int) -> None:
         self._passes.pop(number, None)
 
-    def backward(self, context: Any, part: Part, come: Sequence[Any]) -> Any:
-        """Runs a pass through a node.  `come`: the gradients that arrive there."""
+    def backward(self, context: Any, part: Part, arriving: Sequence[Any]) -> Any:
+        """Runs a pass through a node.  `arriving`: the gradients that arrive there."""
         number = present_pass()
         present = self._passes.get(number) or self._begin(number)
-        given, whole = present.given, present.is_looked_at
+        given, whole = present.given, present.is_observed
         for n in part.entry:
-            if come[n] is not None and n in self._readers:
-                given[n], present.left[n] = come[n], self._readers[n]
+            if arriving[n] is not None and n in self._readers:
+                given[n], present.left[n] = arriving[n], self._readers[n]
         if part.is_gate:
-            return part.gate(context, come, given, whole)
-        found: list[Any] = [None] * len(come)
+            return part.gate(context, arriving, given, whole)
+        gradients: list[Any] = [None] * len(arriving)
         for n in part.how.tangents:
             if n in given:
-                found[n] = given[n]
+                gradients[n] = given[n]
                 present.left[n] -= 1
                 if not present.left[n]:
                     del given[n]
         if not given:
             self._end(number)
-            return differentiate(context, found, whole)
-        return _for_leaves(differentiate(context, found, whole), given)
+            return differentiate(context, gradients, whole)
+        return _for_leaves(differentiate(context, gradients, whole), given)
 
-    def _is_looked_at(self) -> bool:
+    def _is_observed(self) -> bool:
         """Whether the program can observe the gradients between results."""
         if not self.between:
             return False
@@ -237,12 +244,12 @@ class Call:
         return any([t is not None and t.retains_grad for t in [ref() for ref in self.between]])
 
 
-def _for_leaves(made: Sequence[Any], held: Mapping[int, Any]) -> Sequence[Any]:
+def _for_leaves(gradients: Sequence[Any], held: Mapping[int, Any]) -> Sequence[Any]:
     """Returns the gradients, cloned where they are held.  A leaf takes over a gradient that nothing else
     holds, but copies others into its own layout, which is a different one if sizes are 1."""
     return [
         g.clone() if g is not None and 1 in g.shape and _is_held(g, held) and is_dense(g) else g
-        for g in made
+        for g in gradients
     ]
 
 
@@ -254,10 +261,10 @@ class Pass:
     """A backward pass: the gradients of results that have arrived, by number, and how many nodes have yet to
     read each."""
 
-    __slots__ = ("given", "is_looked_at", "left")
+    __slots__ = ("given", "is_observed", "left")
 
-    def __init__(self, is_looked_at: bool) -> None:
-        self.is_looked_at = is_looked_at
+    def __init__(self, is_observed: bool) -> None:
+        self.is_observed = is_observed
         self.given: dict[int, Any] = {}
         self.left: dict[int, int] = {}
 
@@ -267,24 +274,24 @@ class Node(torch.autograd.Function):
     links."""
 
     @staticmethod
-    def forward(context: Any, part: Part, made: Any, *ends: Any) -> Any:
-        context.piece = part
+    def forward(context: Any, part: Part, forward_results: Any, *ends: Any) -> Any:
+        context.region = part
         context.set_materialize_grads(False)
-        return part.run(context, made)
+        return part.run(context, forward_results)
 
     @staticmethod
     def backward(context: Any, *given: Any) -> Any:
-        part: Part = context.piece
-        come: list[Any] = [None] * part.how.n_told
+        part: Part = context.region
+        arriving: list[Any] = [None] * part.how.n_needed
         for n, gradient in zip(part.entry, given, strict=False):
-            come[n] = gradient
-        return *context.call.backward(context, part, come), *part.no_links
+            arriving[n] = gradient
+        return *context.call.backward(context, part, arriving), *part.no_links
 
 
 def register_hooks(node: Any, tensor: Any) -> None:
     """Registers hooks as other nodes do, and notes them for the call."""
     register(node, tensor)
-    if node.piece.entry[tensor.output_nr] in node.piece.how.between:
+    if node.region.entry[tensor.output_nr] in node.region.how.between:
         node.call.hooks.append(weakref.ref(tensor._backward_hooks))
 
 

@@ -11,71 +11,76 @@ import torch
 from frameloom.runtime.fallback import strided_view
 
 
-def as_told(
-    made: Sequence[Any], told: Collection[int], recorded: Collection[int], inputs: Sequence[Any]
+def restore_views(
+    run_results: Sequence[Any],
+    view_positions: Collection[int],
+    recorded: Collection[int],
+    inputs: Sequence[Any],
 ) -> tuple[Any, ...]:
-    """Returns the results of ops that were run one by one, with the views that the program has.  `told`:
-    positions of results that are views in the program.  If exactly one result over the same memory is not
-    such a view, the others become views of it.  `recorded`: positions of views that were made with gradient
-    mode on."""
-    strided = [k for k, m in enumerate(made) if _is_strided(m)]
-    if all(k in told or not made[k]._is_view() for k in strided):  # the common case
-        return tuple(made)
+    """Returns the results of ops that were run one by one, with the views that the program has.
+    `view_positions`: positions of results that are views in the program.  If exactly one result over the same
+    memory is not such a view, the others become views of it.  `recorded`: positions of views that were made
+    with gradient mode on."""
+    strided = [k for k, m in enumerate(run_results) if _is_strided(m)]
+    if all(
+        k in view_positions or not run_results[k]._is_view() for k in strided
+    ):  # the common case
+        return tuple(run_results)
     places: dict[int, list[int]] = {}
     for k in strided:
-        places.setdefault(made[k].untyped_storage()._cdata, []).append(k)
+        places.setdefault(run_results[k].untyped_storage()._cdata, []).append(k)
     given = {i.untyped_storage()._cdata for i in inputs if _is_strided(i)}
-    found = list(made)
+    results = list(run_results)
     for memory, together in places.items():
-        seen = {id(made[k]): k for k in together if k not in told}
+        seen = {id(run_results[k]): k for k in together if k not in view_positions}
         if memory in given or len(seen) != 1:
             continue
         ((identity, first),) = seen.items()
-        new = {identity: as_new(made[first], ())}
+        new = {identity: as_new(run_results[first], ())}
         for k in together:
-            if id(made[k]) not in new:
+            if id(run_results[k]) not in new:
                 with torch.set_grad_enabled(k in recorded and torch.is_grad_enabled()):
-                    new[id(made[k])] = _as_view_of(new[identity], made[k])
-            found[k] = new[id(made[k])]
-    return tuple(found)
+                    new[id(run_results[k])] = _as_view_of(new[identity], run_results[k])
+            results[k] = new[id(run_results[k])]
+    return tuple(results)
 
 
-def _is_strided(made: Any) -> bool:
-    return isinstance(made, torch.Tensor) and made.layout is torch.strided
+def _is_strided(tensor: Any) -> bool:
+    return isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
 
 
-def _as_view_of(base: Any, made: Any) -> Any:
-    if _kind(base)[1:] != _kind(made)[1:]:
-        return made
-    first = base.storage_offset() * base.element_size() // made.element_size()
-    at = made.storage_offset() - first
-    return strided_view(base, at, made.shape, made.stride(), made.dtype)
+def _as_view_of(base: Any, tensor: Any) -> Any:
+    if _kind(base)[1:] != _kind(tensor)[1:]:
+        return tensor
+    first = base.storage_offset() * base.element_size() // tensor.element_size()
+    at = tensor.storage_offset() - first
+    return strided_view(base, at, tensor.shape, tensor.stride(), tensor.dtype)
 
 
 def as_recorded(
-    made: Sequence[Any], recorded: Collection[int], inputs: Sequence[Any]
+    run_results: Sequence[Any], recorded: Collection[int], inputs: Sequence[Any]
 ) -> tuple[Any, ...]:
     """Returns results that ops made with gradient mode off, where autograd treats the views at the positions
     `recorded` as made in the current mode."""
-    found = list(made)
+    results = list(run_results)
     known = _by_base(inputs)
     for k in recorded:
-        m = made[k]
+        m = run_results[k]
         given = known.get(id(base_of(m)))
         if given is None:
-            _note(m, torch._C._autograd.CreationMeta.DEFAULT)
+            _set_creation(m, torch._C._autograd.CreationMeta.DEFAULT)
         else:
-            found[k] = _made_again(m, given)
-    return tuple(found)
+            results[k] = _recreate_view(m, given)
+    return tuple(results)
 
 
-def _made_again(view: Any, given: Any) -> Any:
+def _recreate_view(view: Any, given: Any) -> Any:
     return given.as_strided(view.shape, view.stride(), view.storage_offset())
 
 
-def _note(made: Any, creation: Any) -> None:
-    if made._is_view() and not made.is_inference():
-        torch._C._autograd._set_creation_meta(made, creation)
+def _set_creation(tensor: Any, creation: Any) -> None:
+    if tensor._is_view() and not tensor.is_inference():
+        torch._C._autograd._set_creation_meta(tensor, creation)
 
 
 def _by_base(tensors: Sequence[Any]) -> dict[int, Any]:
@@ -84,12 +89,12 @@ def _by_base(tensors: Sequence[Any]) -> dict[int, Any]:
     return {id(t if t._base is None else t._base): t for t in tensors if isinstance(t, torch.Tensor)}  # fmt: skip
 
 
-def as_new(made: Any, inputs: Sequence[Any]) -> Any:
+def as_new(tensor: Any, inputs: Sequence[Any]) -> Any:
     """Returns the tensor as one that is not a view and has version 0: autograd forbids writes to views that a
     node returns."""
-    if not isinstance(made, torch.Tensor) or any(made is i for i in inputs):
-        return made
-    return made.data if made._is_view() or made._version else made
+    if not isinstance(tensor, torch.Tensor) or any(tensor is i for i in inputs):
+        return tensor
+    return tensor.data if tensor._is_view() or tensor._version else tensor
 
 
 def counting(plan: Any, counts: Mapping[int, int], recorded: Collection[int]) -> Any:
@@ -104,7 +109,7 @@ def counting(plan: Any, counts: Mapping[int, int], recorded: Collection[int]) ->
         tensors = tuple([t for t, _ in written])
         before = tuple([t._version for t in tensors])
         try:
-            made = plan(*inputs)
+            outputs = plan(*inputs)
         finally:
             torch._C._autograd._unsafe_set_version_counter(tensors, before)
         # Not if the plan raises: the call then starts again as plain Python.  Tensors that share memory share
@@ -113,15 +118,17 @@ def counting(plan: Any, counts: Mapping[int, int], recorded: Collection[int]) ->
             torch._C._increment_version([t] * count)
         # A view stores its base's version at its creation, so views of these inputs are made again.
         known = _by_base(tensors)
-        anew = {id(m): k for k, m in reversed([*enumerate(made)]) if id(base_of(m)) in known}
-        if not anew:
-            return made
+        recreated = {
+            id(m): k for k, m in reversed([*enumerate(outputs)]) if id(base_of(m)) in known
+        }
+        if not recreated:
+            return outputs
         views: dict[int, Any] = {}
-        for k in anew.values():
+        for k in recreated.values():
             with torch.set_grad_enabled(k in recorded and torch.is_grad_enabled()):
-                m = made[k]
-                views[id(m)] = _made_again(m, known[id(m._base)])
-        return tuple([views.get(id(m), m) for m in made])
+                m = outputs[k]
+                views[id(m)] = _recreate_view(m, known[id(m._base)])
+        return tuple([views.get(id(m), m) for m in outputs])
 
     return run
 
@@ -134,21 +141,21 @@ def as_created(plan: Any, creation: Mapping[int, str]) -> Any:
     notes = {k: getattr(torch._C._autograd.CreationMeta, name) for k, name in creation.items()}
 
     def run(*inputs: Any) -> Any:
-        made = plan(*inputs)
+        outputs = plan(*inputs)
         for k, how in notes.items():
-            _note(made[k], how)
-        return made
+            _set_creation(outputs[k], how)
+        return outputs
 
     return run
 
 
-def base_of(made: Any) -> Any:
-    """Returns the tensor of which `made` is a view; None if `as_strided` of that tensor gives a different
+def base_of(tensor: Any) -> Any:
+    """Returns the tensor of which `tensor` is a view; None if `as_strided` of that tensor gives a different
     view."""
-    base: Any = made._base if isinstance(made, torch.Tensor) else None
-    if base is None or not torch._C._is_alias_of(base, made):  # type: ignore[attr-defined]  # e.g. after `set_`
+    base: Any = tensor._base if isinstance(tensor, torch.Tensor) else None
+    if base is None or not torch._C._is_alias_of(base, tensor):  # type: ignore[attr-defined]  # e.g. after `set_`
         return None
-    return base if _kind(made) == _kind(base) else None
+    return base if _kind(tensor) == _kind(base) else None
 
 
 def _kind(tensor: Any) -> tuple[Any, ...]:

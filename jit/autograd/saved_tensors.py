@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-TELLS = hasattr(torch._C._autograd.SavedTensor, "unpack")
+HAS_UNPACK = hasattr(torch._C._autograd.SavedTensor, "unpack")
 
 Entry = tuple[torch.Tensor, bool]  # the tensor, and whether it was changed
 
@@ -23,10 +23,10 @@ def noted(own: Sequence[bool]) -> tuple[int, ...]:
     """Returns the positions of saved tensors whose versions `entries` needs.  `own`: per saved tensor,
     whether it is a result of the node.  For these PyTorch does not report changes; and their version may not
     be 0 at first, because library calls count their writes to memory of the plan."""
-    return tuple([place for place, is_own in enumerate(own) if is_own or not TELLS])
+    return tuple([place for place, is_own in enumerate(own) if is_own or not HAS_UNPACK])
 
 
-def let_go(context: Any) -> None:
+def release_saved(context: Any) -> None:
     """Frees all that a node has saved for its passes."""
     context.others = context.memory = None
     context.maybe_clear_saved_tensors()
@@ -42,7 +42,7 @@ def entries(
     except RuntimeError:  # they were freed
         return None
     known = dict(zip(places, versions, strict=True))
-    if TELLS:
+    if HAS_UNPACK:
         return [
             (s.data, s.data._version != known[k]) if k in known else _unpacked(s)
             for k, s in enumerate(left)

@@ -18,12 +18,12 @@ NOTHING: Mapping[int, Any] = {}
 
 def early_views(how: Backward, inputs: Sequence[Any], vary: bool) -> dict[int, Any]:
     """Returns the views that are made before the nodes, by their position among the outputs."""
-    made = MadeOf(how, inputs, [], vary)
+    builder = OutputBuilder(how, inputs, [], vary)
     outputs = enumerate(how.outputs)
-    return {k: made.view(o) for k, o in outputs if isinstance(o, ViewOutput) and o.early}
+    return {k: builder.view(o) for k, o in outputs if isinstance(o, ViewOutput) and o.early}
 
 
-class MadeOf:
+class OutputBuilder:
     """The outputs of a call, made from its inputs and the results of its nodes.  `results`: by number; views
     among them are filled in at their first use.  `vary`: whether views depend on symbolic sizes.  `early`:
     outputs that were made before the nodes, by position."""
@@ -51,21 +51,21 @@ class MadeOf:
         return self.result(output) if isinstance(output, int) else self.view(output)
 
     def result(self, number: int) -> Any:
-        found = self._results[number]
-        if found is None and number in self._how.view_results:
-            found = self._results[number] = self.view(self._how.view_results[number])
-        return found
+        result = self._results[number]
+        if result is None and number in self._how.view_results:
+            result = self._results[number] = self.view(self._how.view_results[number])
+        return result
 
     def view(self, view: ViewOutput) -> Any:
         tensor = self._inputs[view.number] if view.of_input else self.result(view.number)
         for step in view.steps:
-            if step.piece is None:
+            if step.split_index is None:
                 tensor = _view(tensor, step, self._sizes)
                 continue
             key = id(tensor), id(step.call)
             if key not in self._made:
                 self._made[key] = tensor, _view(tensor, step, self._sizes)
-            tensor = self._made[key][1][step.piece]
+            tensor = self._made[key][1][step.split_index]
         return tensor
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from frameloom.autograd.result_views import as_created, as_told, counting
+from frameloom.autograd.result_views import as_created, counting, restore_views
 from frameloom.backend.hot_shapes import Steady
 from frameloom.backend.plan_sizes import PlanSizes
 from frameloom.capture import _capture
@@ -135,7 +135,7 @@ def assemble(
         if captured.shape_env and not captured.owned
         else ()
     )
-    assert not (conditions and restart.is_too_late), "a call that starts anew has written"
+    assert not (conditions and restart.checks_after_write), "a call that starts anew has written"
     for n in conditions:
         missing = [s for s in unbacked_in(n) if s not in numbers.unbacked]
         assert all(s.source.is_erased for s in missing), f"nothing tells {missing}"
@@ -194,8 +194,8 @@ def _op_by_op(captured: CapturedGraph, *inputs: Any) -> tuple[Any, ...]:
     """Runs the captured graph op by op."""
 
     def run(*inputs: Any) -> tuple[Any, ...]:
-        made = captured.gm.forward(*inputs)
-        return as_told(made, captured.views, captured.recorded_views, inputs)
+        outputs = captured.gm.forward(*inputs)
+        return restore_views(outputs, captured.views, captured.recorded_views, inputs)
 
     counted = counting(run, captured.versions, captured.recorded_views)
     results: tuple[Any, ...] = as_created(counted, captured.creation)(*inputs)

@@ -50,9 +50,9 @@ def _chosen(
         log("timing", f"{default.symbol}: not tuned: no one size to time it at")
         return default
     key = _key(default, kernel)
-    kept = cache.get(key, ".tuning")
-    if kept is not None:
-        choice = json.loads(kept)
+    cached = cache.get(key, ".tuning")
+    if cached is not None:
+        choice = json.loads(cached)
         return kernel.source(Tuning.from_json(choice)) if choice else default
     tunings = kernel.tunings
     if not tunings:
@@ -69,7 +69,7 @@ def _chosen(
     best = min(range(len(sources)), key=taken.__getitem__)
     if taken[best] > GAIN * taken[0] or taken[best] == INFINITE:
         best = 0
-    log("timing", _told(default.symbol, tunings, taken, best))
+    log("timing", _timing_message(default.symbol, tunings, taken, best))
     choice = tunings[best - 1].to_json() if best else None
     cache.put(key, ".tuning", json.dumps(choice).encode())
     return sources[best]
@@ -101,7 +101,9 @@ def _key(default: LaunchSource, kernel: Variants) -> str:
     return digest("tuning", "\n".join(lines), json.dumps(how), triton_identity())
 
 
-def _told(symbol: str, tunings: Sequence[Tuning], taken: Sequence[float], best: int) -> str:
+def _timing_message(
+    symbol: str, tunings: Sequence[Tuning], taken: Sequence[float], best: int
+) -> str:
     lines = [f"{symbol}: {len(taken)} ways to launch it"]
     for i, (way, seconds) in enumerate(zip(("default", *tunings), taken, strict=True)):
         lines.append(f"  {1e6 * seconds:8.1f} us  {way}" + ("  <- chosen" if i == best else ""))

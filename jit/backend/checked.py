@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from frameloom.backend.nearly import distance, near, other_kind
-from frameloom.backend.reference import Call, Noise, NotInterpreted, as_a_plan, why_not
+from frameloom.backend.reference import Call, Noise, NotInterpreted, plan_modes, why_not
 from frameloom.capture import _capture
 from frameloom.capture.recording.captured_graph import CapturedGraph
 from frameloom.debug import log
@@ -74,20 +74,20 @@ class Checked:
         suspended = _capture.hook_suspend()
         _inside.check = True
         try:
-            with as_a_plan():
+            with plan_modes():
                 call = self._before(inputs)
             del inputs
             try:
-                made = run()
+                outputs = run()
             except BaseException:
                 self._calls -= 1  # a call that raises does not count
                 raise
             if self._varies:
                 self._next *= 2
             if call is not None:
-                with as_a_plan():
-                    self._look(call, made, seen)
-            return made  # type: ignore[no-any-return]
+                with plan_modes():
+                    self._verify(call, outputs, seen)
+            return outputs  # type: ignore[no-any-return]
         finally:
             _inside.check = False
             _capture.hook_restore(suspended)
@@ -102,16 +102,16 @@ class Checked:
             _skipped(self._name, str(why))
             return None
 
-    def _look(self, call: Call, made: Sequence[Any], seen: Sequence[Any] | None) -> None:
+    def _verify(self, call: Call, outputs: Sequence[Any], seen: Sequence[Any] | None) -> None:
         try:
-            found = difference(call, made, seen)
+            difference_text = difference(call, outputs, seen)
         except NotInterpreted as why:
             _skipped(self._name, str(why))
             return
         verified["verified"] += 1
-        if found is not None:
+        if difference_text is not None:
             raise VerifyError(
-                f"{self._name}: compiled code and the interpreter of its loops differ: {found}.\n"
+                f"{self._name}: compiled code and the interpreter of its loops differ: {difference_text}.\n"
                 "This is a bug in Frameloom. Please report it, with the folder that FRAMELOOM_DEBUG=1 writes for this program. "
                 "Without FRAMELOOM_VERIFY the program goes on, with what the compiled code has computed; "
                 "FRAMELOOM_DISABLE=1 runs it plainly."
@@ -177,7 +177,7 @@ def difference(call: Call, made: Sequence[Any], seen: Sequence[Any] | None) -> s
     for k in far:
         wrong = ~near(got[k], want[k]) & (distance(got[k], want[k]) > allowed(reach[k]))
         if bool(wrong.any()):
-            return f"{names[k]} ({_told(got[k], want[k], wrong)})"
+            return f"{names[k]} ({_mismatch_text(got[k], want[k], wrong)})"
     return None
 
 
@@ -196,7 +196,7 @@ def _runs(wanted: Callable[[Noise], Any], trial: int) -> bool:
     return True
 
 
-def _told(got: Tensor, want: Tensor, wrong: Tensor) -> str:
+def _mismatch_text(got: Tensor, want: Tensor, wrong: Tensor) -> str:
     apart = torch.where(wrong, distance(got, want), -1.0)
     at = torch.unravel_index(apart.argmax(), apart.shape)
     place = tuple(int(i) for i in at)

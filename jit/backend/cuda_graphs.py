@@ -44,7 +44,7 @@ _SETTINGS = [
 ]  # fmt: skip
 
 
-def _asked(getter: Callable[..., Any], names: Sequence[str]) -> Any:
+def _read_setting(getter: Callable[..., Any], names: Sequence[str]) -> Any:
     try:
         return getter(*names)
     except RuntimeError:  # an older getter raises if the setting was made with a newer name
@@ -66,7 +66,7 @@ class CudaDevice:
 
     def settings(self) -> tuple[Any, ...]:
         """Returns the settings that a library call reads, and a replay does not read again."""
-        return tuple(_asked(getter, names) for getter, names in _SETTINGS)
+        return tuple(_read_setting(getter, names) for getter, names in _SETTINGS)
 
     def record(
         self, plan: Callable[..., Any], inputs: Sequence[torch.Tensor]

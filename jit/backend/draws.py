@@ -39,31 +39,31 @@ def generator_of(device: str) -> Generator | None:
     if index not in _known:
         if torch.cuda.is_current_stream_capturing():
             return None
-        _known[index] = _kept(index)
+        _known[index] = _cached_generator(index)
     return _known[index]
 
 
-def _kept(index: int) -> Generator | None:
+def _cached_generator(index: int) -> Generator | None:
     from frameloom.runtime.build.cache import digest, shared_cache
 
     p: Any = torch.cuda.get_device_properties(index)
     key = digest("draws 1", torch.__version__, str(torch.version.cuda), str(p))
-    kept = shared_cache().get(key, ".draws")
-    if kept is not None:
-        told = json.loads(kept)
-        return Generator(told["blocks"], tuple(map(tuple, told["widest"]))) if told else None
+    cached = shared_cache().get(key, ".draws")
+    if cached is not None:
+        fields = json.loads(cached)
+        return Generator(fields["blocks"], tuple(map(tuple, fields["widest"]))) if fields else None
     blocks = p.multi_processor_count * (p.max_threads_per_multi_processor // 256)
-    found: Generator | None = None
+    generator: Generator | None = None
     try:
-        found = Comparison(index, blocks).generator()
+        generator = Comparison(index, blocks).generator()
     except Differs as difference:
         log("kernels", f"random numbers stay library calls: {difference}")
     except RuntimeError as error:  # not enough memory
         log("kernels", f"random numbers stay library calls for now: {error}")
         return None
-    told = {} if found is None else {"blocks": found.blocks, "widest": found.widest}
-    shared_cache().put(key, ".draws", json.dumps(told).encode())
-    return found
+    fields = {} if generator is None else {"blocks": generator.blocks, "widest": generator.widest}
+    shared_cache().put(key, ".draws", json.dumps(fields).encode())
+    return generator
 
 
 class Comparison:
@@ -83,10 +83,10 @@ class Comparison:
                 both = {self._widest(d) for d in DTYPES if d.itemsize == 2}
                 if len(both) != 1:
                     raise Differs("dropout of 16-bit types")
-                found = Generator(self.blocks, (*widest, (2, both.pop())))
-                self._dropout_as(found)
-                self._others_as(found)
-                return found
+                generator = Generator(self.blocks, (*widest, (2, both.pop())))
+                self._check_dropout(generator)
+                self._check_fillers(generator)
+                return generator
         finally:
             self.default.manual_seed(seed)
             self.default.set_offset(offset)
@@ -94,10 +94,10 @@ class Comparison:
     def _draw(self, name: str, draw: Callable[[], Any], count: int) -> Any:
         self.default.manual_seed(SEED)
         self.default.set_offset(OFFSET)
-        made = draw()
+        drawn = draw()
         if self.default.get_offset() - OFFSET != Generator(self.blocks, ()).increment(count):
             raise Differs(f"the generator's offset after {name} of {count}")
-        return made
+        return drawn
 
     def _places(self, count: int) -> torch.Tensor:
         """Returns the indices of the elements to compare: both ends, and some between."""
@@ -108,8 +108,8 @@ class Comparison:
 
     def _numbers(self, stream: Stream, places: torch.Tensor) -> torch.Tensor:
         seed, offset = torch.tensor([SEED, OFFSET], device=self.device).unbind()
-        found: torch.Tensor = uniform(words(seed, offset, places, stream))
-        return found
+        numbers: torch.Tensor = uniform(words(seed, offset, places, stream))
+        return numbers
 
     # --- dropout
 
@@ -119,11 +119,11 @@ class Comparison:
         out, mask = self._draw("dropout", lambda: torch.native_dropout(x, RATE, True), count)
         places = self._places(count)
         wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-        kept = torch.tensor(1 - RATE, dtype=wide, device=self.device)
+        keep_rate = torch.tensor(1 - RATE, dtype=wide, device=self.device)
         seen = mask.flatten()[places]
-        if not torch.equal(self._numbers(stream, places).to(wide) < kept, seen):
+        if not torch.equal(self._numbers(stream, places).to(wide) < keep_rate, seen):
             return False
-        value = x.flatten()[places].to(wide) * seen.to(wide) * (1.0 / kept.double()).to(wide)
+        value = x.flatten()[places].to(wide) * seen.to(wide) * (1.0 / keep_rate.double()).to(wide)
         return torch.equal(value.to(x.dtype), out.flatten()[places])
 
     def _memory(self, count: int, dtype: torch.dtype) -> torch.Tensor:
@@ -137,7 +137,7 @@ class Comparison:
                 return width
         raise Differs(f"dropout of {dtype}")
 
-    def _dropout_as(self, generator: Generator) -> None:
+    def _check_dropout(self, generator: Generator) -> None:
         many = 9 * 256 * self.blocks
         for dtype in DTYPES:
             item = dtype.itemsize
@@ -157,13 +157,13 @@ class Comparison:
 
     # --- functions that fill a tensor
 
-    def _others_as(self, generator: Generator) -> None:
+    def _check_fillers(self, generator: Generator) -> None:
         for name, draw, expected in self._fillers():
             for count in (1, 1000, 9 * 256 * self.blocks + 5):
-                made = self._draw(name, partial(draw, count), count)
+                drawn = self._draw(name, partial(draw, count), count)
                 places = self._places(count)
                 numbers = self._numbers(generator.scattered(count), places)
-                if not torch.equal(expected(numbers), made[places]):
+                if not torch.equal(expected(numbers), drawn[places]):
                     raise Differs(f"{name} of {count}")
 
     def _fillers(self) -> Iterator[tuple[str, Callable[[int], Any], Callable[[Any], Any]]]:

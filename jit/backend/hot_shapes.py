@@ -1,7 +1,7 @@
 """Compiles versions of a graph with symbolic sizes for sizes that many calls have.  A background thread does
 this; until then, the program runs the general version.
 
-The native plan counts the calls (runtime/plan/regulars.h).  If anything fails here, the general version stays
+The native plan counts the calls (runtime/plan/hot_shapes.h).  If anything fails here, the general version stays
 in use.
 """
 
@@ -19,7 +19,7 @@ import torch
 from frameloom.backend.background import background, ends
 from frameloom.capture import _capture
 from frameloom.capture.recording.captured_graph import CapturedGraph
-from frameloom.capture.symbolic.static_graph import at_sizes, sizes_of
+from frameloom.capture.recording.static_graph import at_sizes, sizes_of
 from frameloom.compile_lock import compile_lock
 from frameloom.config import config
 from frameloom.debug import Trail, log
@@ -67,7 +67,7 @@ class Steady:
             with compile_lock():
                 known = dict(zip(self.symbols, values, strict=True))
                 own = self.compile(at_sizes(self.captured, known), self.options, trail)
-            plan.settle(values, own)
+            plan.specialize(values, own)
             log(
                 "sizes",
                 f"{trail.name}: has a version of its own, built in {perf_counter() - start:.2f} s",

@@ -49,13 +49,13 @@ def measure(pairs: Sequence[tuple[LaunchSource, Cubin]], device: str) -> list[fl
         for round in range(ROUNDS):
             for plan, inputs, taken in zip(plans, arguments, times, strict=True):
                 if plan is not None:
-                    taken.append(_once(plan, inputs, flushed))
+                    taken.append(_time_launch(plan, inputs, flushed))
             if (1 + round) * sum(t[-1] for t in times if t) > SECONDS:
                 break
     return [statistics.median(taken) if taken else float("inf") for taken in times]
 
 
-def _once(plan: Any, inputs: Sequence[torch.Tensor], flushed: torch.Tensor) -> float:
+def _time_launch(plan: Any, inputs: Sequence[torch.Tensor], flushed: torch.Tensor) -> float:
     event: Any = torch.cuda.Event
     start, end = event(enable_timing=True), event(enable_timing=True)
     flushed.zero_()

@@ -41,11 +41,11 @@ def _is_there() -> bool:
 @functools.cache
 def _multiplies_faster() -> bool:
     key = digest("onednn products", torch.__version__, _processor())
-    kept = shared_cache().get(key, ".choice")
-    if kept is None:
-        kept = str(int(_measured())).encode()
-        shared_cache().put(key, ".choice", kept)
-    return kept == b"1"
+    cached = shared_cache().get(key, ".choice")
+    if cached is None:
+        cached = str(int(_measured())).encode()
+        shared_cache().put(key, ".choice", cached)
+    return cached == b"1"
 
 
 def _measured() -> bool:

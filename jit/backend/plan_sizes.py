@@ -29,15 +29,15 @@ class PlanSizes:
         """Returns the index of the number in `calls`."""
         if not isinstance(n, Size):
             return self._call("const", int(n))
-        found = self._known.get(n)
-        if found is None:
+        index = self._known.get(n)
+        if index is None:
             total: int | None = None
             for monomial, factor in n.terms:
                 part = self._product(monomial, factor)
                 total = part if total is None else self._call("add", total, part)
             assert total is not None
-            found = self._known[n] = total
-        return found
+            index = self._known[n] = total
+        return index
 
     def symbol(self, symbol: Symbol) -> int:
         """Returns the index of a symbol's value."""
@@ -70,8 +70,8 @@ class PlanSizes:
         return self.symbol(atom)
 
     def _call(self, op: str, *operands: int) -> int:
-        found = self._known.get((op, operands))
-        if found is None:
-            found = self._known[op, operands] = len(self.calls)
+        index = self._known.get((op, operands))
+        if index is None:
+            index = self._known[op, operands] = len(self.calls)
             self.calls.append(SizeCall(op, operands))
-        return found
+        return index

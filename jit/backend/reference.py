@@ -18,7 +18,7 @@ from frameloom.capture.guards.thread_warnings import warnings_here
 from frameloom.ir import interp
 from frameloom.ir.interp import UNWRITTEN, Unwritten
 from frameloom.ir.library import DRAW, OWN
-from frameloom.ir.passes.batch import in_full
+from frameloom.ir.passes.batch import expand
 from frameloom.ir.passes.memory import buffers_of, writes_of
 from frameloom.ir.passes.templates import kernels_of
 from frameloom.ir.program import Buffer, Extern, Kernel, KernelList, Kind, Program, Step, is_cuda
@@ -40,7 +40,7 @@ class NotInterpreted(Exception):
 def why_not(program: Program) -> str | None:
     """Returns why the interpreter cannot run the program, or None if it can."""
     work = 0
-    for step in in_full(program).steps:
+    for step in expand(program).steps:
         if isinstance(step, Extern):
             if step.target not in OWN and not step.target.startswith("aten."):
                 return f"{step.target} may do more than compute"
@@ -87,7 +87,7 @@ class Call:
             generator.set_state(state)
         try:
             after, unwritten = (None, UNWRITTEN) if noise is None else (noise.after, noise.fill)
-            made = interp.run(self._program, given, self._take(), after, unwritten, True)
+            outputs = interp.run(self._program, given, self._take(), after, unwritten, True)
         except (Unknown, NotImplementedError, torch.OutOfMemoryError) as error:
             raise NotInterpreted(str(error)) from error
         except RuntimeError as error:
@@ -97,7 +97,7 @@ class Call:
         finally:
             for generator, state in zip(self._generators, now, strict=True):
                 generator.set_state(state)
-        return made, given
+        return outputs, given
 
     def _take(self) -> Callable[[int], tuple[int, int]]:
         on_gpu = [g for g in self._generators if g.device.type == "cuda"]
@@ -146,26 +146,26 @@ class Noise:
     def _computed(self, exact: Tensor) -> Tensor:
         """Adds noise, and sets the sign of NaNs.  The sign of a computed NaN depends on the processor and on
         vectorization, and the program can see it in the bits."""
-        made = self.off(exact)
+        noisy = self.off(exact)
         if not exact.dtype.is_floating_point or exact.dtype.itemsize < 2:
-            return made
-        return torch.where(exact.isnan(), exact.new_tensor(math.nan).copysign(self._sign), made)
+            return noisy
+        return torch.where(exact.isnan(), exact.new_tensor(math.nan).copysign(self._sign), noisy)
 
-    def _unwritten(self, step: Step, made: Tensor) -> Tensor:
+    def _unwritten(self, step: Step, result: Tensor) -> Tensor:
         if isinstance(step, Extern) and step.target.startswith(("aten.empty", "aten.new_empty")):
-            return self.fill.fill(torch.empty_like(made))
-        return self._computed(made)
+            return self.fill.fill(torch.empty_like(result))
+        return self._computed(result)
 
 
 def copies(inputs: Sequence[Any], noise: Noise | None = None) -> list[Any]:
     """Copies the tensors; copies share memory where the tensors do."""
     memory: dict[tuple[Any, int], torch.UntypedStorage] = {}
-    found: list[Any] = []
+    copied: list[Any] = []
     total = 0
     with torch._C.DisableTorchFunctionSubclass():
         for given in inputs:
             if not isinstance(given, Tensor):
-                found.append(given)
+                copied.append(given)
                 continue
             if given.layout is not torch.strided or given.device.type not in ("cpu", "cuda"):
                 raise NotInterpreted(f"an input is of {given.layout} on {given.device}")
@@ -185,13 +185,13 @@ def copies(inputs: Sequence[Any], noise: Noise | None = None) -> list[Any]:
             copy = torch.empty(0, dtype=given.dtype, device=given.device)
             copy.set_(own, given.storage_offset(), given.shape, given.stride())
             copy = copy.conj() if given.is_conj() else copy
-            found.append(torch._neg_view(copy) if given.is_neg() else copy)
-    return found
+            copied.append(torch._neg_view(copy) if given.is_neg() else copy)
+    return copied
 
 
 def _generators(program: Program, inputs: Sequence[Any]) -> list[Any]:
     """Returns the generators from which a call of the program draws."""
-    found: dict[int, Any] = {}
+    generators: dict[int, Any] = {}
     for step in program.steps:
         if not isinstance(step, Extern):
             continue
@@ -201,9 +201,9 @@ def _generators(program: Program, inputs: Sequence[Any]) -> list[Any]:
             own = [_default(step.args[0])]
         elif step.target.startswith("aten.") and draws(step):
             own += [_default(b.device) for b in buffers_of(step)]
-        found |= {id(g): g for g in own}
-    found |= {id(g): g for g in inputs if isinstance(g, torch.Generator)}
-    return list(found.values())
+        generators |= {id(g): g for g in own}
+    generators |= {id(g): g for g in inputs if isinstance(g, torch.Generator)}
+    return list(generators.values())
 
 
 def draws(step: Extern) -> bool:
@@ -219,7 +219,7 @@ def _default(device: str) -> torch.Generator:
 
 
 @contextmanager
-def as_a_plan() -> Iterator[None]:
+def plan_modes() -> Iterator[None]:
     """Sets the modes in which plans run.  Warnings are not repeated, and tensors of the comparison are on the
     device that is given, regardless of the default device that the program has set."""
     cpu = nullcontext() if torch.get_default_device() == CPU else CPU

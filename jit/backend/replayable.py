@@ -82,7 +82,7 @@ def _buffers(program: Program) -> Iterator[Buffer]:
         if isinstance(step, Kernel):
             yield from (s.buffer for s in step.stores)
         elif isinstance(step, KernelList):
-            yield from (b for r in step.rows for b, _ in r.columns)
+            yield from (b for r in step.instances for b, _ in r.columns)
         elif isinstance(step, Check):
             yield step.buffer
         else:

@@ -158,12 +158,12 @@ def _tuned(
 
 
 def _lists(steps: Sequence[Kernel | KernelList], chip: Any) -> Sequence[Any]:
-    found = [s for s in steps if isinstance(s, KernelList)]
-    if not found:
+    kernel_lists = [s for s in steps if isinstance(s, KernelList)]
+    if not kernel_lists:
         return ()
     from frameloom.codegen.triton.list_text import generate_lists
 
-    return generate_lists(found, chip)
+    return generate_lists(kernel_lists, chip)
 
 
 def build_all(texts: Texts) -> Built:
@@ -179,8 +179,8 @@ def build_all(texts: Texts) -> Built:
         from frameloom.runtime.build.triton_compiler import build as build_triton
 
         if (building := texts.begun.get(device)) is not None:
-            made = building.result(sources)
+            device_cubins = building.result(sources)
         else:
-            made = build_triton(sources, chip_of(device).arch)
-        cubins += [(s, cubin, device) for s, cubin in zip(sources, made, strict=True)]
+            device_cubins = build_triton(sources, chip_of(device).arch)
+        cubins += [(s, cubin, device) for s, cubin in zip(sources, device_cubins, strict=True)]
     return Built(libraries, cubins)

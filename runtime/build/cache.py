@@ -55,9 +55,9 @@ class DiskCache:
         self._checked: set[Path] = set()
 
     def _temporary(self) -> Path:
-        made = Path(tempfile.mkdtemp(prefix="frameloom-"))
-        weakref.finalize(self, _remove, made, os.getpid())
-        return made
+        folder = Path(tempfile.mkdtemp(prefix="frameloom-"))
+        weakref.finalize(self, _remove, folder, os.getpid())
+        return folder
 
     def _tell(self, wanted: Path) -> None:
         _log.warning(

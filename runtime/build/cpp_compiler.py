@@ -72,9 +72,9 @@ class Builder:
             log("cache", f"{k}: {'found' if path else 'not in the cache'}")
         missing = {k: s for k, s, path in zip(keys, sources, paths, strict=True) if path is None}
         if missing:
-            made = dict(zip(missing, self._compile_all(list(missing.values())), strict=True))
+            library_of = dict(zip(missing, self._compile_all(list(missing.values())), strict=True))
             paths = [
-                path or self.cache.put(k, ".so", made[k])
+                path or self.cache.put(k, ".so", library_of[k])
                 for k, path in zip(keys, paths, strict=True)
             ]
             self._remember_compiler()

@@ -91,18 +91,18 @@ def _build(
     cache = cache or shared_cache()
     requests = [_request(s, arch, aligned) for s in sources]
     keys = [_key(r) for r in requests]
-    found = {k: _looked_up(cache, k) for k in dict.fromkeys(keys)}
-    missing = {k: r for k, r in zip(keys, requests, strict=True) if not found[k]}
+    cubins = {k: _looked_up(cache, k) for k in dict.fromkeys(keys)}
+    missing = {k: r for k, r in zip(keys, requests, strict=True) if not cubins[k]}
     if missing:
         started = perf_counter()
         answers = shared_pool().compile(list(missing.values()), tolerant)
-        for k, (facts, data) in zip(missing, answers, strict=True):
-            if "error" in facts:
+        for k, (metadata, data) in zip(missing, answers, strict=True):
+            if "error" in metadata:
                 continue
-            found[k] = _kept(cache, k, facts, data)
+            cubins[k] = _store(cache, k, metadata, data)
         seconds = perf_counter() - started
         log("cache", f"compiled {len(missing)} Triton kernel(s) in {1e3 * seconds:.0f} ms")
-    return [_unpacked(found[k]) if found[k] else None for k in keys]
+    return [_unpacked(cubins[k]) if cubins[k] else None for k in keys]
 
 
 class Building:
@@ -112,19 +112,19 @@ class Building:
         self.arch = arch
         self._cache = cache or shared_cache()
         self._keys: dict[Source, str] = {}
-        self._found: dict[str, Any] = {}
-        self._asked: list[str] = []
+        self._cubins: dict[str, Any] = {}
+        self._requested: list[str] = []
         self._round: Round | None = None
 
     def add(self, source: Source) -> None:
         """Starts to compile a source if it is not in the cache."""
         request = _request(source, self.arch, True)
         key = self._keys[source] = _key(request)
-        if key in self._found:
+        if key in self._cubins:
             return
-        self._found[key] = _looked_up(self._cache, key)
-        if not self._found[key]:
-            self._asked.append(key)
+        self._cubins[key] = _looked_up(self._cache, key)
+        if not self._cubins[key]:
+            self._requested.append(key)
             if self._round is None:
                 self._round = shared_pool().round()
             self._round.add(request)
@@ -137,12 +137,15 @@ class Building:
                 self.add(source)
         if self._round is not None:
             started = perf_counter()
-            for key, answer in zip(self._asked, self._round.finish(), strict=True):
-                self._found[key] = _kept(self._cache, key, *answer)
+            for key, answer in zip(self._requested, self._round.finish(), strict=True):
+                self._cubins[key] = _store(self._cache, key, *answer)
             seconds = perf_counter() - started
-            log("cache", f"waited {1e3 * seconds:.0f} ms for {len(self._asked)} Triton kernel(s)")
+            log(
+                "cache",
+                f"waited {1e3 * seconds:.0f} ms for {len(self._requested)} Triton kernel(s)",
+            )
             self._round = None
-        return [_unpacked(self._found[self._keys[s]]) for s in sources]
+        return [_unpacked(self._cubins[self._keys[s]]) for s in sources]
 
     def go_on(self) -> int:
         """Gives work to idle processes; returns how many sources are not compiled yet."""
@@ -171,13 +174,13 @@ def _key(request: dict[str, Any]) -> str:
 
 
 def _looked_up(cache: DiskCache, key: str) -> bytes | None:
-    found = cache.get(key, ".cubin")
-    log("cache", f"{key}: {'found' if found else 'not in the cache'}")
-    return found
+    data = cache.get(key, ".cubin")
+    log("cache", f"{key}: {'found' if data else 'not in the cache'}")
+    return data
 
 
-def _kept(cache: DiskCache, key: str, facts: dict[str, Any], data: bytes) -> bytes:
-    packed = _packed(facts, data)
+def _store(cache: DiskCache, key: str, metadata: dict[str, Any], data: bytes) -> bytes:
+    packed = _packed(metadata, data)
     cache.put(key, ".cubin", packed)
     return packed
 
@@ -202,8 +205,8 @@ def _code(text: str) -> str:
     return "".join(line for line in lines if not line.lstrip().startswith("#"))
 
 
-def _packed(facts: dict[str, Any], data: bytes) -> bytes:
-    head = json.dumps(facts).encode()
+def _packed(metadata: dict[str, Any], data: bytes) -> bytes:
+    head = json.dumps(metadata).encode()
     return struct.pack("<I", len(head)) + head + data
 
 

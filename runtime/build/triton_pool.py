@@ -2,7 +2,7 @@
 needed, and get requests over pipes.
 
     shared_pool().prewarm(90)                   # a process starts to import Triton
-    answers = shared_pool().compile(requests)   # one (facts, cubin) per request, in order
+    answers = shared_pool().compile(requests)   # one (metadata, cubin) per request, in order
     round = shared_pool().round()               # the same for requests that are made one after the other:
     round.add(request)                          # a process starts to compile it
     answers = round.finish()
@@ -61,8 +61,8 @@ def triton_identity() -> str:
     """Returns all that decides the machine code besides the source: version and build of Triton, its
     assembler, and how we call it."""
     folder = triton_folder()
-    found = re.search(r"^__version__ = '([^']*)'", (folder / "__init__.py").read_text(), re.M)
-    parts = [found.group(1) if found else "?"]
+    match = re.search(r"^__version__ = '([^']*)'", (folder / "__init__.py").read_text(), re.M)
+    parts = [match.group(1) if match else "?"]
     for library in sorted((folder / "_C").glob("libtriton*.so")):
         info = library.stat()
         parts.append(f"{info.st_size} {info.st_mtime_ns}")
@@ -125,16 +125,16 @@ class Worker:
             raise Dead(self.last_words())
         received = self._received
         received += part
-        found = []
+        complete = []
         while len(received) >= 8:
             size, extra = struct.unpack("<II", received[:8])
             end = 8 + size + extra
             if len(received) < end:
                 break
-            found.append((json.loads(received[8 : 8 + size]), bytes(received[8 + size : end])))
+            complete.append((json.loads(received[8 : 8 + size]), bytes(received[8 + size : end])))
             del received[:end]
             self._deadline = monotonic() + config.compile_seconds
-        return found
+        return complete
 
     @property
     def left(self) -> bool:
@@ -191,10 +191,10 @@ class Pool:
     ) -> list[tuple[dict[str, Any], bytes]]:
         """Returns answers in the order of the requests; raises KernelError with Triton's message for the
         first that fails.  `tolerant`: a failed request has the answer {"error": Triton's message} instead."""
-        made = self.round(tolerant)
+        round_ = self.round(tolerant)
         for request in requests:
-            made.add(request, now=False)
-        return made.finish()
+            round_.add(request, now=False)
+        return round_.finish()
 
     def round(self, tolerant: bool = False) -> Round:
         """Returns a round, which has the workers until it is finished; other callers get other workers
@@ -235,7 +235,7 @@ class Round:
         self.busy: dict[Worker, list[int]] = {}  # the requests of each worker, oldest first
         self.answers: dict[int, tuple[dict[str, Any], bytes]] = {}
         self.lost: set[int] = set()  # requests during which a worker died
-        self.stillborn = 0  # workers that died before they were ready
+        self.failed_starts = 0  # workers that died before they were ready
         self.failed: BuildError | None = None  # raised by `finish`
 
     def add(self, request: dict[str, Any], now: bool = True) -> None:
@@ -336,8 +336,8 @@ class Round:
         if left:
             pass
         elif number is None:
-            self.stillborn += 1
-            if self.stillborn > 1:
+            self.failed_starts += 1
+            if self.failed_starts > 1:
                 self._fail(BuildError(f"Triton cannot be started in a process of its own: {dead}"))
         elif number in self.lost:
             error = f"the process that runs Triton died: {dead}"

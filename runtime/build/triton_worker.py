@@ -87,22 +87,22 @@ def compile_kernel(number, text, symbol, signature, aligned, warps, stages, debu
         "sanitize_overflow": False,  # integers wrap around, also in kernels with assertions
     }  # fmt: skip
     try:
-        module, passes, facts = stages_of(source.function, signature, aligned, arch, options)
+        module, passes, metadata = stages_of(source.function, signature, aligned, arch, options)
         parameters = 0
         for name, run in passes.items():
-            module = run(module, facts)
+            module = run(module, metadata)
             if name == "ptx":
                 parameters = count_parameters(module)
     finally:
         source.forget()
-    scratch = [facts.get(f"{kind}_scratch_size") or 0 for kind in ("global", "profile")]
+    scratch = [metadata.get(f"{kind}_scratch_size") or 0 for kind in ("global", "profile")]
     if any(scratch):
         raise NotImplementedError(f"{symbol} needs scratch memory of its own: {scratch} bytes")
     answer = {
-        "symbol": facts["name"],
-        "shared": facts["shared"],
+        "symbol": metadata["name"],
+        "shared": metadata["shared"],
         "extra": parameters - len(signature),
-        "threads": 32 * facts["num_warps"],
+        "threads": 32 * metadata["num_warps"],
     }
     return answer, module
 
@@ -118,11 +118,11 @@ def warm_up(arch, pending):
     """Compiles a small kernel while there is no work, because the first kernel of a process takes longer."""
     source = Source(WARM_UP, "warm_up", 0)
     options = {"num_warps": 4, "num_stages": 1, "enable_fp_fusion": False}
-    module, passes, facts = stages_of(source.function, ["*bf16", "*bf16"], True, arch, options)
+    module, passes, metadata = stages_of(source.function, ["*bf16", "*bf16"], True, arch, options)
     for name, run in passes.items():
         if name == "cubin" or pending(0):
             break
-        module = run(module, facts)
+        module = run(module, metadata)
     source.forget()
 
 

@@ -37,7 +37,7 @@ template <typename Function> bool find(Function *&function, const char *name) {
 }
 
 bool find_driver() {
-    static const bool found = [] {
+    static const bool available = [] {
         int version = 0;
         return find(driver.version, "cuDriverGetVersion") && find(driver.create, "cuGraphCreate") &&
                find(driver.add_kernel, "cuGraphAddKernelNode_v2") &&
@@ -47,7 +47,7 @@ bool find_driver() {
                find(driver.destroy, "cuGraphDestroy") && driver.version(&version) == 0 &&
                version >= CHEAP_GRAPHS;
     }();
-    return found;
+    return available;
 }
 
 // Returns the description of a kernel for the driver.

@@ -215,8 +215,8 @@ bool read(const NumberStep &step, const Tensor &tensor, const void *data, uint64
     int64_t at = (int64_t)step.constants[1];
     if (step.op >= NumberStep::DIM) {
         std::vector<int64_t> room;
-        Form form = step.op == NumberStep::DIM ? Form::SHAPE : Form::STRIDES;
-        const int64_t *from = tensor_form(tensor, form, &room);
+        LayoutField field = step.op == NumberStep::DIM ? LayoutField::SHAPE : LayoutField::STRIDES;
+        const int64_t *from = tensor_layout_field(tensor, field, &room);
         return from != nullptr && put(from[at], result);
     }
     switch (step.op) {

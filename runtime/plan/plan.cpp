@@ -20,7 +20,7 @@ PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     if (plan == nullptr) return nullptr;
     plan->vectorcall = reinterpret_cast<vectorcallfunc>(plan_run);
     plan->spec = Py_NewRef(spec);
-    if (program->steady) plan->regulars = new Regulars;
+    if (program->steady) plan->hot_shapes = new HotShapes;
     plan->program = program.release();
     return reinterpret_cast<PyObject *>(plan);
 }
@@ -28,7 +28,7 @@ PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
 int plan_traverse(Plan *plan, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(plan));
     Py_VISIT(plan->spec);
-    return plan->regulars ? plan->regulars->traverse(visit, arg) : 0;
+    return plan->hot_shapes ? plan->hot_shapes->traverse(visit, arg) : 0;
 }
 
 // The program borrows from the spec, so both are freed together.  A running call keeps the plan
@@ -38,8 +38,8 @@ int plan_clear(Plan *plan) {
     plan->scratch = nullptr;
     delete plan->program;
     plan->program = nullptr;
-    delete plan->regulars;
-    plan->regulars = nullptr;
+    delete plan->hot_shapes;
+    plan->hot_shapes = nullptr;
     Py_CLEAR(plan->spec);
     return 0;
 }
@@ -52,11 +52,11 @@ void plan_dealloc(PyObject *self) {
     Py_DECREF(type);
 }
 
-PyObject *plan_settle(Plan *plan, PyObject *args) {
+PyObject *plan_specialize(Plan *plan, PyObject *args) {
     PyObject *values, *other;
     if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &values, Py_TYPE(plan), &other)) return nullptr;
-    if (plan->regulars == nullptr) return wrong("this plan never asked for another"), nullptr;
-    if (!plan->regulars->settle(values, other)) return nullptr;
+    if (plan->hot_shapes == nullptr) return wrong("this plan never asked for another"), nullptr;
+    if (!plan->hot_shapes->specialize(values, other)) return nullptr;
     delete plan->scratch; // calls with other sizes may never need it again
     plan->scratch = nullptr;
     return Py_NewRef(Py_None);
@@ -69,8 +69,8 @@ PyObject *plan_arena_bytes(Plan *plan, void *) {
 PyMethodDef methods[] = {
     {"consume", reinterpret_cast<PyCFunction>(plan_consume), METH_O,
      "A call with the inputs in a list, which is emptied: each input is let go of after its last use."},
-    {"settle", reinterpret_cast<PyCFunction>(plan_settle), METH_VARARGS,
-     "settle(values, plan): calls whose sizes have these values, as `steady` of the spec was told them, run "
+    {"specialize", reinterpret_cast<PyCFunction>(plan_specialize), METH_VARARGS,
+     "specialize(values, plan): calls whose sizes have these values, as `steady` of the spec got them, run "
      "that plan."},
     {nullptr, nullptr, 0, nullptr},
 };

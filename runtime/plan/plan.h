@@ -7,7 +7,7 @@
 
 #include "chain.h"
 #include "cuda.h"
-#include "regulars.h"
+#include "hot_shapes.h"
 #include "shims.h"
 #include "sizes.h"
 #include "tensors.h"
@@ -303,8 +303,8 @@ struct Plan {
     vectorcallfunc vectorcall;
     PyObject *spec;
     Program *program;
-    Scratch *scratch;   // kept between calls; nullptr if none was made or a call uses it
-    Regulars *regulars; // nullptr if sizes are not counted
+    Scratch *scratch;      // kept between calls; nullptr if none was made or a call uses it
+    HotShapes *hot_shapes; // nullptr if sizes are not counted
     Py_ssize_t calls;
 };
 

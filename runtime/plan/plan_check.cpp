@@ -185,7 +185,7 @@ bool is_large(const Buffer &buffer) {
     return buffer.is_sized() || buffer.layout.elements() * buffer.layout.item_size >= LARGE;
 }
 
-bool is_born_late(const Buffer &buffer) {
+bool is_made_by_a_step(const Buffer &buffer) {
     return buffer.kind == Buffer::TRANSIENT || (buffer.kind == Buffer::OUTPUT && is_large(buffer));
 }
 
@@ -199,7 +199,7 @@ void collect_inputs(const Argument &argument, std::vector<int> *inputs) {
 void find_lives(Program *program) {
     constexpr int NEVER = -1;
     std::vector<int> first(program->buffers.size(), NEVER), last = first;
-    std::vector<char> kept(program->buffers.size());
+    std::vector<char> retained(program->buffers.size());
     for (size_t i = 0; i < program->steps.size(); i++) {
         const Step &step = program->steps[i];
         std::vector<int> used = used_by(*program, step);
@@ -216,29 +216,29 @@ void find_lives(Program *program) {
     }
     for (const Output &output : program->outputs)
         if (output.kind == Output::VIEW || output.kind == Output::INPUT)
-            kept[output.kind == Output::VIEW ? program->views[output.number].buffer : output.number] = 1;
+            retained[output.kind == Output::VIEW ? program->views[output.number].buffer : output.number] = 1;
     for (const NumberStep &step : program->numbers)
-        if (step.op >= NumberStep::READ_F32) kept[step.operands[0]] = 1;
+        if (step.op >= NumberStep::READ_F32) retained[step.operands[0]] = 1;
     auto dies = [&](int number) {
         Buffer::Kind kind = program->buffers[number].kind;
-        return (kind == Buffer::EXTERN || kind == Buffer::TRANSIENT) && !kept[number] &&
+        return (kind == Buffer::EXTERN || kind == Buffer::TRANSIENT) && !retained[number] &&
                last[number] != NEVER;
     };
     for (size_t i = 0; i < program->buffers.size(); i++) {
-        bool late = is_born_late(program->buffers[i]) && first[i] != NEVER;
-        if (late) program->steps[first[i]].born.push_back((int)i);
-        if (!late && program->buffers[i].kind == Buffer::OUTPUT) program->made.push_back((int)i);
+        bool by_a_step = is_made_by_a_step(program->buffers[i]) && first[i] != NEVER;
+        if (by_a_step) program->steps[first[i]].born.push_back((int)i);
+        if (!by_a_step && program->buffers[i].kind == Buffer::OUTPUT) program->made.push_back((int)i);
         if (dies((int)i)) program->steps[last[i]].dead_buffers.push_back((int)i);
     }
     for (int i = 0; i < program->input_count; i++) {
-        if (kept[i] || program->buffers[i].kind == Buffer::NUMBER) continue;
+        if (retained[i] || program->buffers[i].kind == Buffer::NUMBER) continue;
         std::vector<int> *dead = last[i] == NEVER ? &program->unused : &program->steps[last[i]].dead_inputs;
         dead->push_back(i);
     }
     for (size_t i = 0; i < program->views.size(); i++) {
         int buffer = program->views[i].buffer;
         if (dies(buffer)) program->steps[last[buffer]].dead_views.push_back((int)i);
-        if (buffer < program->input_count && !kept[buffer] && last[buffer] != NEVER)
+        if (buffer < program->input_count && !retained[buffer] && last[buffer] != NEVER)
             program->steps[last[buffer]].dead_input_views.push_back((int)i);
     }
 }

@@ -134,13 +134,13 @@ struct Call : Frame {
         return launch.beyond ? made(launch.longer, &launch.longest) : launch.function;
     }
 
-    static const GpuFunction *made(PyObject *by, const GpuFunction **kept) {
-        if (*kept) return *kept;
+    static const GpuFunction *made(PyObject *by, const GpuFunction **cached) {
+        if (*cached) return *cached;
         PyObject *handle = PyObject_CallNoArgs(by);
         if (handle == nullptr) return nullptr;
-        *kept = static_cast<const GpuFunction *>(PyLong_AsVoidPtr(handle));
+        *cached = static_cast<const GpuFunction *>(PyLong_AsVoidPtr(handle));
         Py_DECREF(handle);
-        return *kept;
+        return *cached;
     }
 
     bool run_check(const Check &check) {
@@ -274,10 +274,10 @@ PyObject *run_other(PyObject *plan, PyObject *const *inputs, PyObject **owned) {
 // `owned`: the inputs if the call frees them, else null.
 PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
     plan->calls++;
-    PyObject *usual = plan->regulars ? plan->regulars->usual(plan->program->sizes.stamp) : nullptr;
-    if (usual) {
+    PyObject *cached = plan->hot_shapes ? plan->hot_shapes->cached_plan(plan->program->sizes.stamp) : nullptr;
+    if (cached) {
         int same = sizes_same(plan->program, inputs);
-        if (same > 0) return run_other(usual, inputs, owned);
+        if (same > 0) return run_other(cached, inputs, owned);
         if (same < 0) {
             for (int i = 0; i < plan->program->input_count && owned; i++) Py_CLEAR(owned[i]);
             return nullptr;
@@ -303,8 +303,8 @@ PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
         frame.owned = nullptr; // a refused call frees nothing
         return nullptr;
     }
-    if (sized && plan->regulars) {
-        PyObject *other = plan->regulars->meet(reinterpret_cast<PyObject *>(plan), program);
+    if (sized && plan->hot_shapes) {
+        PyObject *other = plan->hot_shapes->record(reinterpret_cast<PyObject *>(plan), program);
         if (other) {
             frame.owned = nullptr;
             return run_other(other, inputs, owned);

@@ -36,14 +36,14 @@ class Binder {
     // Finds when each size is known, and where it is read.
     bool order() {
         for (Size &size : sizes.all) {
-            if (is_late(size) && !bind_result(size)) return false;
+            if (is_of_a_result(size) && !bind_result(size)) return false;
             if (size.kind == Size::COMPUTED)
                 for (size_t i = 0; i < size.count; i++)
                     size.step = std::max(size.step, sizes.all[size.operands[i]].step);
         }
         std::vector<int> steps{-1};
         for (const Size &size : sizes.all)
-            if (is_late(size)) steps.push_back(size.step);
+            if (is_of_a_result(size)) steps.push_back(size.step);
         std::sort(steps.begin(), steps.end());
         steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
         for (int step : steps) {
@@ -71,7 +71,9 @@ class Binder {
         return true;
     }
 
-    static bool is_late(const Size &size) { return size.kind == Size::AFTER || size.kind == Size::ITEM; }
+    static bool is_of_a_result(const Size &size) {
+        return size.kind == Size::AFTER || size.kind == Size::ITEM;
+    }
 
     bool bind_result(const Size &size) const {
         if (size.kind == Size::ITEM) {
@@ -104,11 +106,11 @@ class Binder {
         if (!fits) return wrong("a size is read from a dimension of an input, or from an int");
         std::vector<SizeSource> &sources = group_of(number)->sources;
         auto same = [&](const SizeSource &source) { return source.kind == size.kind && source.buffer == at; };
-        auto found = std::find_if(sources.begin(), sources.end(), same);
-        if (found == sources.end()) found = sources.insert(found, SizeSource{size.kind, at, {}, 0, {}});
+        auto source = std::find_if(sources.begin(), sources.end(), same);
+        if (source == sources.end()) source = sources.insert(source, SizeSource{size.kind, at, {}, 0, {}});
         bool single = size.kind == Size::NUMBER || size.kind == Size::OFFSET;
-        found->wanted.emplace_back(single ? 0 : dimension, number);
-        if (!single) found->rank = std::max(found->rank, dimension + 1);
+        source->wanted.emplace_back(single ? 0 : dimension, number);
+        if (!single) source->rank = std::max(source->rank, dimension + 1);
         return true;
     }
 
@@ -144,11 +146,11 @@ class Binder {
     }
 
     static std::vector<int> sizes_of(const Layout &layout) {
-        std::vector<int> found;
+        std::vector<int> numbers;
         for (const std::vector<int> *some : {&layout.shape_sizes, &layout.stride_sizes})
             for (int size : *some)
-                if (size >= 0) found.push_back(size);
-        return found;
+                if (size >= 0) numbers.push_back(size);
+        return numbers;
     }
 
     void bind_buffer(int number) {
@@ -158,11 +160,11 @@ class Binder {
 
     std::vector<int> sizes_of(const View &view) const {
         const Buffer &buffer = program->buffers[view.buffer];
-        std::vector<int> found = sizes_of(view.layout), more = sizes_of(buffer.layout);
-        found.insert(found.end(), more.begin(), more.end());
+        std::vector<int> numbers = sizes_of(view.layout), more = sizes_of(buffer.layout);
+        numbers.insert(numbers.end(), more.begin(), more.end());
         for (int size : {view.offset_size, buffer.offset_size})
-            if (size >= 0) found.push_back(size);
-        return found;
+            if (size >= 0) numbers.push_back(size);
+        return numbers;
     }
 
     void bind_view(int number) {
@@ -210,11 +212,11 @@ class Binder {
 
 // Reads the sizes, strides or offset of a tensor; nullptr with an exception set.
 const int64_t *read_tensor(SizeSource *source, const Tensor &tensor) {
-    Form form = source->kind == Size::STRIDES  ? Form::STRIDES
-                : source->kind == Size::OFFSET ? Form::OFFSET
-                                               : Form::SHAPE;
+    LayoutField field = source->kind == Size::STRIDES  ? LayoutField::STRIDES
+                        : source->kind == Size::OFFSET ? LayoutField::OFFSET
+                                                       : LayoutField::SHAPE;
     if (!tensor_has_rank(tensor, source->rank)) return nullptr;
-    return tensor_form(tensor, form, &source->room);
+    return tensor_layout_field(tensor, field, &source->room);
 }
 
 // Returns 1 if a value differs from the last call, 0 if none does, -1 with an exception set.
@@ -240,7 +242,7 @@ bool compute(Sizes *sizes, int number) {
     return int_op(size.op, values[size.operands[0]], values[size.operands[1]], &sizes->values[number]);
 }
 
-bool settle_launch(const Sizes &sizes, Launch *launch) {
+bool update_launch(const Sizes &sizes, Launch *launch) {
     for (size_t i = 0; i < launch->sizes.size(); i++) {
         auto [size, narrow] = launch->sizes[i];
         int64_t value = sizes.values[size];
@@ -263,7 +265,7 @@ bool settle_launch(const Sizes &sizes, Launch *launch) {
 }
 
 // Computes the bytes of each arena; false with an exception set.
-bool settle_arenas(Program *program) {
+bool update_arenas(Program *program) {
     for (Arena &arena : program->arenas)
         if (arena.is_sized) arena.bytes = 0;
     for (int number : program->scratch) {
@@ -280,7 +282,7 @@ bool settle_arenas(Program *program) {
 }
 
 // Returns 1 if done, 0 if the sizes are refused, -1 with an exception set.
-int settle(Program *program, SizeGroup *group) {
+int update_group(Program *program, SizeGroup *group) {
     Sizes &sizes = program->sizes;
     for (int size : group->computed)
         if (!compute(&sizes, size)) return 0;
@@ -289,7 +291,7 @@ int settle(Program *program, SizeGroup *group) {
     for (const Layout *layout : group->layouts)
         if (!layout->span(&bytes)) return 0;
     for (int number : group->launches)
-        if (!settle_launch(sizes, &program->launches[number])) return 0;
+        if (!update_launch(sizes, &program->launches[number])) return 0;
     for (int number : group->kernels) {
         Kernel &kernel = program->kernels[number];
         kernel.release_gil = kernel.bytes_moved >= GIL_BYTES;
@@ -300,7 +302,7 @@ int settle(Program *program, SizeGroup *group) {
         for (const Argument &argument : call.arguments) all += argument_bytes(*program, argument);
         call.release_gil = all >= GIL_BYTES / 4;
     }
-    return group->step >= 0 || settle_arenas(program) ? 1 : -1;
+    return group->step >= 0 || update_arenas(program) ? 1 : -1;
 }
 
 } // namespace
@@ -339,19 +341,19 @@ int sizes_update(Program *program, SizeGroup *group, const Tensor *tensors, void
     Sizes &sizes = program->sizes;
     bool other = !group->known;
     for (SizeSource &source : group->sources) {
-        int found = read(&sizes, &source, tensors, data);
-        if (found < 0) {
+        int changed = read(&sizes, &source, tensors, data);
+        if (changed < 0) {
             group->known = false;
             sizes.stamp = ++changes; // some values may already be those of this call
             return -1;
         }
-        other |= found > 0;
+        other |= changed > 0;
     }
     if (!other) return 1;
     for (SizeGroup &each : sizes.groups)
         if (each.step >= group->step) each.known = false;
     sizes.stamp = ++changes;
-    int done = settle(program, group);
+    int done = update_group(program, group);
     group->known = done > 0;
     return done;
 }

@@ -73,7 +73,7 @@ struct Driver {
     int32_t (*delete_guard)(void *);
 };
 Driver driver;
-bool driver_found = false;
+bool driver_loaded = false;
 
 template <typename Function> bool find(void *library, Function *&function, const char *name) {
     function = reinterpret_cast<Function *>(library ? dlsym(library, name) : torch_symbol(name));
@@ -83,7 +83,7 @@ template <typename Function> bool find(void *library, Function *&function, const
 void *driver_library() { return dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); }
 
 bool find_driver() {
-    if (driver_found) return true;
+    if (driver_loaded) return true;
     void *cuda = driver_library();
     if (cuda == nullptr) {
         const char *reason = dlerror();
@@ -91,26 +91,26 @@ bool find_driver() {
         return false;
     }
     find(cuda, driver.is_capturing, "cuStreamIsCapturing");
-    bool found = find(cuda, driver.init, "cuInit") && find(cuda, driver.device_get, "cuDeviceGet") &&
-                 find(cuda, driver.retain_context, "cuDevicePrimaryCtxRetain") &&
-                 find(cuda, driver.get_context, "cuCtxGetCurrent") &&
-                 find(cuda, driver.set_context, "cuCtxSetCurrent") &&
-                 find(cuda, driver.push_context, "cuCtxPushCurrent_v2") &&
-                 find(cuda, driver.pop_context, "cuCtxPopCurrent_v2") &&
-                 find(cuda, driver.load_module, "cuModuleLoadData") &&
-                 find(cuda, driver.get_function, "cuModuleGetFunction") &&
-                 find(cuda, driver.set_attribute, "cuFuncSetAttribute") &&
-                 find(cuda, driver.launch, "cuLaunchKernel") &&
-                 find(cuda, driver.error_text, "cuGetErrorString") &&
-                 find(nullptr, driver.current_stream, "aoti_torch_get_current_cuda_stream") &&
-                 find(nullptr, driver.make_guard, "aoti_torch_create_cuda_guard") &&
-                 find(nullptr, driver.set_guard, "aoti_torch_cuda_guard_set_index") &&
-                 find(nullptr, driver.delete_guard, "aoti_torch_delete_cuda_guard");
-    if (!found) {
+    bool available = find(cuda, driver.init, "cuInit") && find(cuda, driver.device_get, "cuDeviceGet") &&
+                     find(cuda, driver.retain_context, "cuDevicePrimaryCtxRetain") &&
+                     find(cuda, driver.get_context, "cuCtxGetCurrent") &&
+                     find(cuda, driver.set_context, "cuCtxSetCurrent") &&
+                     find(cuda, driver.push_context, "cuCtxPushCurrent_v2") &&
+                     find(cuda, driver.pop_context, "cuCtxPopCurrent_v2") &&
+                     find(cuda, driver.load_module, "cuModuleLoadData") &&
+                     find(cuda, driver.get_function, "cuModuleGetFunction") &&
+                     find(cuda, driver.set_attribute, "cuFuncSetAttribute") &&
+                     find(cuda, driver.launch, "cuLaunchKernel") &&
+                     find(cuda, driver.error_text, "cuGetErrorString") &&
+                     find(nullptr, driver.current_stream, "aoti_torch_get_current_cuda_stream") &&
+                     find(nullptr, driver.make_guard, "aoti_torch_create_cuda_guard") &&
+                     find(nullptr, driver.set_guard, "aoti_torch_cuda_guard_set_index") &&
+                     find(nullptr, driver.delete_guard, "aoti_torch_delete_cuda_guard");
+    if (!available) {
         PyErr_SetString(PyExc_OSError, "the CUDA driver or PyTorch's C interface lacks what launching needs");
         return false;
     }
-    return driver_found = true;
+    return driver_loaded = true;
 }
 
 // Returns the type that PyTorch raises for errors of a device, a subclass of RuntimeError; new
@@ -244,9 +244,9 @@ bool Gpu::write(const GpuFunction &user, void *place, const uint64_t *words, uns
     if (active != user.device && !enter(user)) return false;
     const GpuFunction *writer = writer_of(user.device, name);
     if (writer == nullptr) return false;
-    uint64_t kept[GPU_WORDS] = {};
-    std::memcpy(kept, words, count * sizeof(uint64_t));
-    void *parameters[] = {&place, &step, &count, kept};
+    uint64_t copied[GPU_WORDS] = {};
+    std::memcpy(copied, words, count * sizeof(uint64_t));
+    void *parameters[] = {&place, &step, &count, copied};
     const unsigned grid[] = {1, 1, 1};
     return start(*writer, grid, parameters, name);
 }

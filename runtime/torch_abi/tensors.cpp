@@ -169,9 +169,9 @@ void *torch_symbol(const char *name) {
     for (const char *library : {"libtorch_cpu.so", "libtorch_python.so", "libc10.so", "libtorch_cuda.so"}) {
         void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
         if (handle == nullptr) continue;
-        void *found = dlsym(handle, name);
+        void *address = dlsym(handle, name);
         dlclose(handle);
-        if (found) return found;
+        if (address) return address;
     }
     return nullptr;
 }
@@ -382,21 +382,22 @@ bool tensor_has_rank(const Tensor &tensor, int least) {
     return rank >= least;
 }
 
-const int64_t *tensor_form(const Tensor &tensor, Form form, std::vector<int64_t> *room) {
-    int64_t *found = nullptr;
+const int64_t *tensor_layout_field(const Tensor &tensor, LayoutField field, std::vector<int64_t> *room) {
+    int64_t *values = nullptr;
     if (tensor.handle) {
         room->resize(1);
-        int32_t error = form == Form::SHAPE     ? api.sizes(tensor.handle, &found)
-                        : form == Form::STRIDES ? api.strides(tensor.handle, &found)
-                                                : api.storage_offset(tensor.handle, found = room->data());
+        int32_t error = field == LayoutField::SHAPE ? api.sizes(tensor.handle, &values)
+                        : field == LayoutField::STRIDES
+                            ? api.strides(tensor.handle, &values)
+                            : api.storage_offset(tensor.handle, values = room->data());
         if (error) failed("describe a tensor");
-        return error ? nullptr : found;
+        return error ? nullptr : values;
     }
     static const char *const names[] = {"size", "stride", "storage_offset"};
-    PyObject *given = PyObject_CallMethod(tensor.object, names[(int)form], nullptr);
+    PyObject *given = PyObject_CallMethod(tensor.object, names[(int)field], nullptr);
     std::vector<int> sizes;
     bool good = given != nullptr;
-    if (good && form == Form::OFFSET) {
+    if (good && field == LayoutField::OFFSET) {
         *room = {PyLong_AsLongLong(given)};
         good = !PyErr_Occurred();
     } else if (good) {
@@ -430,13 +431,13 @@ int tensor_matches(Tensor *tensor, const Layout &layout) {
             api.sizes(tensor->handle, &sizes) || api.strides(tensor->handle, &strides))
             return failed("describe a tensor") - 1;
         if (dtype == layout.dtype && ndim == (int64_t)layout.shape.size()) {
-            bool shape = true, form = true, empty = false;
+            bool same_shape = true, same_strides = true, empty = false;
             for (int64_t i = 0; i < ndim; i++) {
-                shape &= sizes[i] == layout.shape[i];
-                form &= sizes[i] == 1 || strides[i] == layout.strides[i];
+                same_shape &= sizes[i] == layout.shape[i];
+                same_strides &= sizes[i] == 1 || strides[i] == layout.strides[i];
                 empty |= sizes[i] == 0;
             }
-            if (shape) return form || empty;
+            if (same_shape) return same_strides || empty;
         }
     }
     PyObject *object = tensor_object(tensor); // `matches` raises if shape or dtype differ

@@ -75,7 +75,7 @@ struct Layout {
     PyObject *shape_tuple() const;   // new reference
     PyObject *stride_tuple() const;
     bool is_sized() const { return !shape_object || !strides_object; }
-    bool same_form(const Layout &other) const {
+    bool same_layout(const Layout &other) const {
         return shape == other.shape && strides == other.strides && dtype_object == other.dtype_object &&
                shape_sizes == other.shape_sizes && stride_sizes == other.stride_sizes;
     }
@@ -110,10 +110,10 @@ bool tensor_at(void *address, const Layout &layout, const Layout &device, Tensor
 bool tensor_data(const Tensor &tensor, void **data);
 // Whether it has at least so many dimensions; if not, an exception is set.
 bool tensor_has_rank(const Tensor &tensor, int least);
-enum class Form { SHAPE, STRIDES, OFFSET };
+enum class LayoutField { SHAPE, STRIDES, OFFSET };
 // Returns one number per dimension, or the storage offset; in `room` if the tensor has no array of
 // them. nullptr with an exception set.
-const int64_t *tensor_form(const Tensor &tensor, Form form, std::vector<int64_t> *room);
+const int64_t *tensor_layout_field(const Tensor &tensor, LayoutField field, std::vector<int64_t> *room);
 // Makes a view of `base` that autograd and `_base` know, which starts `offset` elements of its
 // dtype after the base's first element.
 PyObject *tensor_strided_view(PyObject *base, const Layout &layout, int64_t offset);

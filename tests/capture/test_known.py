@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import frameloom
-from frameloom.capture.recording.constant_folding import known_mask
 from frameloom.capture.recording.recorder import Recorder
-from frameloom.capture.recording.special_ops import settled_mask
+from frameloom.capture.recording.special_ops import simplified_mask
+from frameloom.capture.tensors.constant_folding import known_mask
 
 
 def recorded(fn):
@@ -44,14 +44,14 @@ def test_what_floats_or_random_numbers_lead_to_is_not_known():
 
 
 def test_masks_of_attention_that_need_not_be_read():
-    def settled(make):
+    def simplified(make):
         recorder = Recorder()
         query = torch.empty(2, 3, 6, 8)
-        return settled_mask(recorder, query, query, recorder.call(make, (), {}, None))
+        return simplified_mask(recorder, query, query, recorder.call(make, (), {}, None))
 
-    assert settled(lambda: torch.ones(6, 6, dtype=torch.bool)) == (None, False)
-    assert settled(lambda: torch.ones(6, 6, dtype=torch.bool).tril()) == (None, True)
-    mask, is_causal = settled(lambda: torch.ones(6, 6, dtype=torch.bool).tril(1))
+    assert simplified(lambda: torch.ones(6, 6, dtype=torch.bool)) == (None, False)
+    assert simplified(lambda: torch.ones(6, 6, dtype=torch.bool).tril()) == (None, True)
+    mask, is_causal = simplified(lambda: torch.ones(6, 6, dtype=torch.bool).tril(1))
     assert mask is not None and not is_causal
 
 

@@ -16,7 +16,7 @@ def small(monkeypatch):
     monkeypatch.setattr(tracer, "MAX_TENSORS", 200)
     monkeypatch.setattr(tracer, "MAX_IDLE_STEPS", 500)
     monkeypatch.setattr(record_views, "MAX_VIEWS", 20)
-    monkeypatch.setattr(record_views, "MAX_PIECES", 100)
+    monkeypatch.setattr(record_views, "MAX_SPLIT_VIEWS", 100)
 
 
 def test_many_operations():

@@ -146,7 +146,7 @@ def test_kernels_that_need_each_other_are_not_one():
     program = program_of([*first, *second, third], b.values())
     after = lists(program)
     verify(after)
-    names = [len(s.rows) if isinstance(s, KernelList) else s.name for s in after.steps]  # fmt: skip
+    names = [len(s.instances) if isinstance(s, KernelList) else s.name for s in after.steps]  # fmt: skip
     assert names == [4, 4, "update_8"]
 
 
@@ -162,7 +162,7 @@ def test_kernels_behind_a_chain_wait_for_the_last():
     steps = [k for n in range(4) for k in (update(n, b[f"b{n}"], b[f"b{n + 4}"]), other(n))]
     after = lists(program_of(steps, b.values()))
     verify(after)
-    assert [len(s.rows) for s in after.steps] == [4, 4]
+    assert [len(s.instances) for s in after.steps] == [4, 4]
 
 
 def test_tensors_of_other_layouts():
@@ -170,7 +170,7 @@ def test_tensors_of_other_layouts():
     ps = [on_gpu(f"p{k}", x) for k in range(4)]
     gs = [on_gpu(f"g{k}", x) for k in range(4)]
     (one,) = lists(program_of(map(update, range(4), ps, gs), [*ps, *gs])).steps
-    assert [r.extent for r in one.rows] == [300] * 4
+    assert [r.extent for r in one.instances] == [300] * 4
     mixed = [on_gpu(f"g{k}", x.contiguous()) for k in range(4)]
     after = lists(program_of(map(update, range(4), ps, mixed), [*ps, *mixed]))
     assert len(after.steps) == 4, "not the same order in memory"

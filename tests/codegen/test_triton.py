@@ -5,7 +5,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from frameloom.codegen.schedule.partition import form, launches
+from frameloom.codegen.schedule.partition import iteration_domain, launches
 from frameloom.codegen.triton.chip import H200
 from frameloom.codegen.triton.module import generate
 from frameloom.ir.dtype import DType
@@ -214,7 +214,7 @@ def test_an_index_out_of_range_stops_the_kernel():
 def test_every_launch_has_the_form():
     maker = Maker(3)
     for kernel in launches(Kernel("k", tuple(maker.stores())), TINY):
-        forms = {form(s).extents for s in kernel.stores}
+        forms = {iteration_domain(s).extents for s in kernel.stores}
         assert None not in forms
 
 

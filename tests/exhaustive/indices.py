@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from frameloom.ir import index as ix
-from frameloom.ir.cases import assumptions, negation, settled_by_cases
+from frameloom.ir.cases import assumptions, decide_by_cases, negation
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node, axis
 from frameloom.ir.ops import Op
@@ -15,8 +15,8 @@ from frameloom.ir.substitute import (
     compare,
     conjunction,
     fold,
+    fold_reduction,
     select,
-    settled_reduction,
     substitute,
 )
 from tests.exhaustive.spaces import SKIPPED, Space
@@ -113,9 +113,9 @@ def cases(op: Op, inner: Op, extent: int, limit: int, one: Any, other: Any, k: i
         MEANING[inner](at[i], limit), one[0] * at[i] + one[1], other[0] * at[i] + other[1]
     )
     want = MEANING[op](value, end)
-    verdict = settled_by_cases(op, sum_, ix.index(end))
+    verdict = decide_by_cases(op, sum_, ix.index(end))
     if verdict is not None and not same(verdict, want):
-        return f"settled as {verdict} for {want}"
+        return f"decided as {verdict} for {want}"
     made = select(condition, a, b)
     return wrong(ix.add(axis(i), ix.mul(made, ix.index(k))), value, at)
 
@@ -216,9 +216,9 @@ def reduction(kind: str, extents: Any, op: Op, form: Any, limit: int, bound: int
         np.broadcast_to(value_of(value, at), at[i].shape), axis=tuple(range(bound))
     )
     left = everywhere([j]) if bound == 1 else {}
-    settled = settled_reduction(kind, over, value)
-    if settled is not None and not same(value_of(settled, left), want):
-        return f"settled as {settled!r} for {want}"
+    reduced = fold_reduction(kind, over, value)
+    if reduced is not None and not same(value_of(reduced, left), want):
+        return f"folded to {reduced!r} for {want}"
     folded = fold(kind, over, value)
     return None if same(value_of(folded, left), want) else f"{folded!r}"
 

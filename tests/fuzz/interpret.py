@@ -25,7 +25,7 @@ from frameloom.capture.tensors.schema import may_raise
 from frameloom.ir import interp
 from frameloom.ir.library import LAZY, OWN
 from frameloom.ir.lower.layout.onednn import OneDnn
-from frameloom.ir.passes.batch import in_full
+from frameloom.ir.passes.batch import expand
 from frameloom.ir.passes.unbacked import defines
 from frameloom.ir.program import Buffer, Extern, Kernel, KernelList, Kind, Program, View
 from frameloom.ir.symbolic.expr import Symbol, hint_of
@@ -116,7 +116,7 @@ class _Plan:
     @frameloom.disable
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         generator = torch.get_rng_state() if _draws_too else None
-        with reference.as_a_plan():
+        with reference.plan_modes():
             given = [t.detach() if isinstance(t, torch.Tensor) else t for t in inputs]
             try:
                 made = self.run(*given)
@@ -220,10 +220,10 @@ def _tell_the_sizes(program: Program) -> bool:
         shape, strides = ([hint_of(n) for n in numbers] for numbers in (b.shape, b.strides))
         sizes.seen(b, torch.empty_strided(shape, strides, device="meta"))
     try:
-        for step in in_full(program).steps:
+        for step in expand(program).steps:
             if isinstance(step, KernelList):
-                for row in step.rows:
-                    sizes.row(row)
+                for instance in step.instances:
+                    sizes.instance(instance)
             else:
                 sizes.step(step)
         for output in program.outputs:

@@ -60,7 +60,7 @@ def fused(*args, **kwargs):
 
 
 def rows(program):
-    return [len(s.rows) if isinstance(s, KernelList) else 1 for s in program.steps]
+    return [len(s.instances) if isinstance(s, KernelList) else 1 for s in program.steps]
 
 
 def test_parts_become_one_list():

@@ -3,7 +3,7 @@
 import pytest
 
 from frameloom.ir import index
-from frameloom.ir.cases import settled_by_cases
+from frameloom.ir.cases import decide_by_cases
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, axis, binary, load, where
 from frameloom.ir.ops import Op
@@ -42,5 +42,5 @@ STEP = index.sub(I, where(less(I, number(1)), number(-1), index.add(I, number(-1
         (Op.LT, I, number(40), None),
     ],
 )
-def test_settled_by_cases(op, a, b, answer):
-    assert settled_by_cases(op, a, b) is answer
+def test_decide_by_cases(op, a, b, answer):
+    assert decide_by_cases(op, a, b) is answer

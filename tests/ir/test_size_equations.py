@@ -41,7 +41,7 @@ def test_equations_in_any_order():
             elif kind < 0.85:
                 (zero if shape_env.is_zero(a - b) else other).append(a - b)
             else:
-                zero.append(a - shape_env.settle(a))
+                zero.append(a - shape_env.specialize(a))
         assert shape_env.hold(lambda symbol: symbol.hint)
         for n in zero:
             known = shape_env.resolved(n)
@@ -69,7 +69,7 @@ def test_a_factor_that_is_a_number_is_one_in_every_product():
 def test_a_multiple_that_is_a_number_tells_of_what():
     shape_env = ShapeEnv()
     a, b = (shape_env.symbol(3, None) for _ in range(2))
-    assert shape_env.settle(3 * a) == 9
+    assert shape_env.specialize(3 * a) == 9
     assert shape_env.resolved(a * b) is 3 * b
-    assert shape_env.settle(2 * a * b) == 18
+    assert shape_env.specialize(2 * a * b) == 18
     assert shape_env.resolved(b) == 3

@@ -27,14 +27,14 @@ MUTANTS = [
     Mutant(
         "write_before_earlier_reads",
         "ir/passes/dependence.py",
-        "            found.update(self.reads_since.pop(buffer, ()))\n",
+        "            dependences.update(self.reads_since.pop(buffer, ()))\n",
         "            self.reads_since.pop(buffer, ())\n",
         "a write to an input may run before a library call that reads the old values",
     ),
     Mutant(
         "effects_in_any_order",
         "ir/passes/dependence.py",
-        "            if self.effect is not None:\n                found.add(self.effect)\n",
+        "            if self.effect is not None:\n                dependences.add(self.effect)\n",
         "",
         "two draws of random numbers may change places",
     ),
@@ -46,10 +46,10 @@ MUTANTS = [
         "a library call whose result nobody uses does not raise any more (infinity in `torch.histc`)",
     ),
     Mutant(
-        "zeros_that_are_alike",
+        "zeros_that_are_equal",
         "ir/passes/batch.py",
-        "numbers = tuple((type(v), exact(v)) for v in row.numbers)",
-        "numbers = tuple((type(v), v) for v in row.numbers)",
+        "numbers = tuple((type(v), exact(v)) for v in instance.numbers)",
+        "numbers = tuple((type(v), v) for v in instance.numbers)",
         "adding 0.0 and -0.0 to two tensors of a list is taken for the same work",
     ),
 ]

@@ -55,7 +55,7 @@ MUTANTS = [
     Mutant(
         "written_back_unlooked",
         "capture/resume/effects.py",
-        "return same and not is_unsettled(t.look(t.wrap(before, place)))",
+        "return same and not is_symbolic(t.look(t.wrap(before, place)))",
         "return same",
         "an attribute that is set to what it is holds something else at a later call, and keeps that",
     ),

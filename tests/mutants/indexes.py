@@ -41,8 +41,8 @@ MUTANTS = [
     Mutant(
         "narrow_integers_that_wrap",
         "ir/index.py",
-        "return found if _fits(found, width) else _width(n.dtype)",
-        "return found",
+        "return interval if _fits(interval, width) else _width(n.dtype)",
+        "return interval",
         "a sum of uint8 is taken to be up to 510, so that checks and wraps of indices made of it are wrong",
     ),
 ]

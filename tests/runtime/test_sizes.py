@@ -317,19 +317,19 @@ def test_sizes_that_come_often_are_told_and_can_have_a_plan_of_their_own(kernel)
         for _ in range(100):
             p(torch.randn(n))
     assert told == [(p, (5,)), (p, (6,))]
-    p.settle((5,), own)
+    p.specialize((5,), own)
     x, y = torch.randn(5), torch.randn(6)
     for _ in range(2):
         assert p(x)[0] is x and p(x)[0] is x
         assert torch.equal(p(y)[0], 2 * y)
     with pytest.raises(ValueError, match="never had these sizes"):
-        p.settle((7,), own)
+        p.specialize((7,), own)
     with pytest.raises(TypeError):
-        p.settle((5,), None)
+        p.specialize((5,), None)
     with pytest.raises(TypeError, match="expected a tensor"):
         p("no tensor")
     with pytest.raises(ValueError, match="never asked"):
-        own.settle((5,), own)
+        own.specialize((5,), own)
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -338,7 +338,7 @@ def test_a_plan_of_their_own_lets_go_of_what_is_owned(kernel, same):
     for n in (5, 6):
         for _ in range(100):
             p(torch.randn(n))
-    p.settle(
+    p.specialize(
         (5,),
         plan(
             [flat("input", 5)],

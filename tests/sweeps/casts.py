@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from frameloom import jit
-from frameloom.capture.graph_passes.cast_cache import REGION
+from frameloom.capture.tensors.cast_cache import REGION
 
 REGIONS = ("", "", "", "", "enabled=False", "cache_enabled=False")
 MODES = ("torch.no_grad()", "torch.inference_mode()", "torch.enable_grad()")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from frameloom.capture.bytecode.opcodes import PY313
 from frameloom.capture.guards.class_lookup import MISSING, class_attribute
 from frameloom.capture.interpreter import calls, operators
-from frameloom.capture.interpreter.opcodes.containers import mapping_entries
+from frameloom.capture.interpreter.mappings import mapping_entries
 from frameloom.capture.interpreter.opcodes.registry import handles
 from frameloom.capture.values.base import NULL, Value
 from frameloom.capture.values.containers.container import TupleValue
@@ -77,7 +77,7 @@ def bare_super(frame: Frame) -> Value:
 def call_function_ex(frame: Frame, ins: Instr) -> None:
     kwargs: dict[str, Value] = {}
     if ins.arg & 1:
-        for key, value in mapping_entries(frame, frame.pop()):
+        for key, value in mapping_entries(frame.t, frame.pop()):
             name = key.constant()
             if not isinstance(name, str):
                 frame.t.raise_unworded(TypeError, "keywords that are no strings")
@@ -118,7 +118,7 @@ def set_function_part(frame: Frame, function: Value, part: int, value: Value) ->
             table.setitem(t, t.look(name), annotation)
         made.special["__annotations__"] = table
     elif part == KEYWORD_DEFAULTS:
-        made.kwdefaults = {key.constant(): item for key, item in mapping_entries(frame, value)}
+        made.kwdefaults = {key.constant(): item for key, item in mapping_entries(frame.t, value)}
     else:
         made.defaults = list(t.items(value))
 

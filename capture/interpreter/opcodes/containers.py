@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from frameloom.capture.guards.class_lookup import MISSING, class_attribute, name_in_texts
+from frameloom.capture.interpreter.mappings import mapping_entries
 from frameloom.capture.interpreter.opcodes.registry import handles
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.containers.container import ListValue, TupleValue
 from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.containers.sets import SetValue
-from frameloom.capture.values.object import ObjectValue
-from frameloom.capture.values.proxy import MappingProxyValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
@@ -109,7 +106,7 @@ def dict_update(frame: Frame, ins: Instr) -> None:
     source, target = frame.pop(), frame.t.look(frame.stack[-ins.arg])
     assert isinstance(target, DictValue)
     try:
-        for key, value in mapping_entries(frame, source):
+        for key, value in mapping_entries(frame.t, source):
             if ins.op == "DICT_MERGE" and target.contains(frame.t, key):
                 frame.t.raise_unworded(
                     TypeError, f"more than one value for argument {key.constant()!r}"
@@ -119,30 +116,6 @@ def dict_update(frame: Frame, ins: Instr) -> None:
         if raised.value.is_instance(AttributeError):  # type: ignore[attr-defined]
             frame.t.raise_unworded(TypeError, f"**{source.describe()}")
         raise
-
-
-def mapping_entries(
-    frame: Frame, source: Value, is_asked: bool = False
-) -> Iterable[tuple[Value, Value]]:
-    """Returns keys and values; methods of the program are called while they are read. If a dictionary's class
-    iterates like `dict`, CPython copies its table and ignores its other methods, unless `is_asked`."""
-    if isinstance(source, MappingProxyValue):
-        source = source.over
-    if isinstance(source, ObjectValue) and isinstance(source.payload, DictValue):
-        is_asked = is_asked or issubclass(source.cls, OrderedDict)
-        names = ("__iter__", "keys", "__getitem__") if is_asked else ("__iter__",)
-        if any(source.special(name) is not MISSING for name in names):
-            return _asked_entries(frame, source)
-        source = source.payload
-    if isinstance(source, DictValue):
-        return list(source.entries(frame.t).values())
-    return _asked_entries(frame, source)
-
-
-def _asked_entries(frame: Frame, source: Value) -> Iterator[tuple[Value, Value]]:
-    t = frame.t
-    for key in t.list_items(source.getattr(t, "keys").call(t, [], {})):
-        yield t.look(key), source.getitem(t, t.look(key))
 
 
 def _unpacked(frame: Frame) -> Value:

@@ -106,10 +106,10 @@ def before_with(frame: Frame, ins: Instr) -> None:
 
 
 def t_function(frame: Frame, manager: ObjectValue, name: str) -> BoundMethodValue:
-    found = manager.special(name)
-    if found is MISSING:
+    method = manager.special(name)
+    if method is MISSING:
         raise Break("context_manager", f"with {manager.describe()}")
-    return BoundMethodValue(frame.t.class_function(manager.cls, name, found), manager)
+    return BoundMethodValue(frame.t.class_function(manager.cls, name, method), manager)
 
 
 @handles("WITH_EXCEPT_START")

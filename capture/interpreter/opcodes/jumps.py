@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from frameloom.capture.bytecode.opcodes import END_FOR_LENGTH
 from frameloom.capture.interpreter.opcodes.registry import handles
 from frameloom.capture.speculation.assume import assume, side_that_does_not_raise
-from frameloom.capture.symbolic.branch_relevance import taken_for
+from frameloom.capture.symbolic.branch_relevance import assumable_answer
 from frameloom.capture.symbolic.short_circuits import decided_later
-from frameloom.capture.values.base import Avoid, Value
+from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue, is_none
 from frameloom.capture.values.containers.iterator import IteratorValue
 from frameloom.capture.values.numbers.number import NumberValue
 from frameloom.capture.values.numbers.size_truth import SizeTruth
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.capture.values.user_iterator import UserIterator
-from frameloom.errors import Break
+from frameloom.errors import Avoid, Break
 
 if TYPE_CHECKING:
     from frameloom.capture.bytecode.instruction import Instr
@@ -50,10 +50,10 @@ def holds(frame: Frame, ins: Instr, jumps_if: bool) -> bool:
                 condition, otherwise = condition.tensor, Avoid(condition.site)
             assume(frame.t, condition, expected, otherwise)
             return expected
-    if isinstance(condition, SizeTruth) and not condition.settled:
+    if isinstance(condition, SizeTruth) and not condition.is_specialized:
         decided = decided_later(frame, ins)
         if not isinstance(decided, bool):
-            decided = taken_for(frame, ins, jumps_if, condition.likely())
+            decided = assumable_answer(frame, ins, jumps_if, condition.predicted())
         if decided is not None:
             return decided
     return condition.truth(frame.t)

@@ -8,8 +8,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.bytecode.opcodes import PY312, PY313
+from frameloom.capture.interpreter.last_references import check_end
 from frameloom.capture.interpreter.opcodes.registry import handles
-from frameloom.capture.resume.lifetime import check_end
 from frameloom.capture.values.base import NULL, Raised, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.function import CellValue
@@ -152,9 +152,9 @@ def load_global(frame: Frame, ins: Instr) -> None:
 
 def global_value(frame: Frame, name: str) -> Value:
     t = frame.t
-    found = frame.globals.get(t, ConstValue(name))
-    if found is not None:
-        return found
+    value = frame.globals.get(t, ConstValue(name))
+    if value is not None:
+        return value
     scope = frame.globals.real.get("__builtins__", builtins)
     table = scope if isinstance(scope, dict) else scope.__dict__
     if name not in table:

@@ -63,21 +63,21 @@ def match_class(frame: Frame, ins: Instr) -> None:
         frame.push(NONE)
         return
     positional = _positional(frame, cls, ins.arg)
-    found: list[Value] = []
+    matched: list[Value] = []
     if positional is None:
-        found.append(subject)
+        matched.append(subject)
         positional = []
     if len({*positional, *names}) < len(positional) + len(names):
         t.raise_unworded(TypeError, f"{cls.describe()} matches an attribute twice")
     for name in [*positional, *names]:
         try:
-            found.append(subject.getattr(t, name))
+            matched.append(subject.getattr(t, name))
         except Raised as raised:
             if not raised.value.is_instance(AttributeError):  # type: ignore[attr-defined]
                 raise
             frame.push(NONE)
             return
-    frame.push(TupleValue(found))
+    frame.push(TupleValue(matched))
 
 
 def _positional(frame: Frame, cls: ClassValue, count: int) -> list[str] | None:

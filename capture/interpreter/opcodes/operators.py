@@ -37,7 +37,7 @@ def unary(frame: Frame, ins: Instr) -> None:
 @handles("UNARY_NOT")
 def unary_not(frame: Frame, ins: Instr) -> None:
     value = frame.pop()
-    if isinstance(value, SizeTruth) and not value.settled:
+    if isinstance(value, SizeTruth) and not value.is_specialized:
         frame.push(value.negated())
     else:
         frame.push(boolean(not value.truth(frame.t)))
@@ -52,12 +52,12 @@ def binary_op(frame: Frame, ins: Instr) -> None:
 @handles("COMPARE_OP")
 def compare_op(frame: Frame, ins: Instr) -> Instr | None:
     right, left = frame.pop_raw(), frame.pop_raw()
-    found = operators.binary(frame.t, COMPARE_OPS[compare_index(ins.arg)], left, right)
-    if not isinstance(found, SizeTruth) or found.settled:
-        frame.push(found)
+    result = operators.binary(frame.t, COMPARE_OPS[compare_index(ins.arg)], left, right)
+    if not isinstance(result, SizeTruth) or result.is_specialized:
+        frame.push(result)
         return None
     decided = decided_later(frame, ins.next)
-    frame.push(boolean(decided) if isinstance(decided, bool) else found)
+    frame.push(boolean(decided) if isinstance(decided, bool) else result)
     return None if isinstance(decided, bool) else decided
 
 
@@ -145,15 +145,15 @@ def format_value(frame: Frame, ins: Instr) -> None:
 
 @handles("BUILD_STRING")
 def build_string(frame: Frame, ins: Instr) -> None:
-    pieces = frame.pop_many(ins.arg)
-    for piece in map(frame.t.look, pieces):
-        if isinstance(piece, TensorTextValue):
-            frame.push(piece)
+    segments = frame.pop_many(ins.arg)
+    for segment in map(frame.t.look, segments):
+        if isinstance(segment, TensorTextValue):
+            frame.push(segment)
             return
-    if any(shows_sizes(frame.t, piece) for piece in pieces):
-        frame.push(SizeTextValue(frame.t, joined, pieces))
+    if any(shows_sizes(frame.t, segment) for segment in segments):
+        frame.push(SizeTextValue(frame.t, joined, segments))
         return
-    frame.push(ConstValue("".join(frame.t.look(piece).constant() for piece in pieces)))
+    frame.push(ConstValue("".join(frame.t.look(segment).constant() for segment in segments)))
 
 
 @handles("GET_LEN")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from frameloom.capture.library.builtins import Args, Known, Kwargs, instance, knows
+from frameloom.capture.interpreter.call_rules import Args, Known, Kwargs, knows
+from frameloom.capture.library.builtins import instance
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue
 from frameloom.capture.values.containers.deque import DequeValue
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def _deque(t: Tracer, args: Args) -> DequeValue:
-    found: DequeValue = instance(t, args, DequeValue)
-    return found
+    deque_value: DequeValue = instance(t, args, DequeValue)
+    return deque_value
 
 
 @knows(deque, most=2, keywords="iterable maxlen")

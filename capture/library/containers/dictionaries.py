@@ -10,16 +10,9 @@ from typing import TYPE_CHECKING
 
 from frameloom.capture.guards.class_lookup import class_attribute
 from frameloom.capture.interpreter import operators
-from frameloom.capture.library.builtins import (
-    FUNCTIONS,
-    Args,
-    Known,
-    Kwargs,
-    fill_dict,
-    instance,
-    is_callable,
-    knows,
-)
+from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwargs, knows
+from frameloom.capture.interpreter.mappings import fill_dict
+from frameloom.capture.library.builtins import instance, is_callable
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue, boolean
 from frameloom.capture.values.containers.container import TupleValue
@@ -48,8 +41,8 @@ def _proxy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _table(t: Tracer, args: Args) -> DictValue:
-    found: DictValue = instance(t, args, DictValue)
-    return found
+    table: DictValue = instance(t, args, DictValue)
+    return table
 
 
 def _written(t: Tracer, args: Args) -> Value:
@@ -60,9 +53,9 @@ def _written(t: Tracer, args: Args) -> Value:
 
 @knows(dict.get, OrderedDict.get, least=2, most=3)
 def _get(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    found = _table(t, args).get(t, t.look(args[1]))
-    if found is not None:
-        return found
+    value = _table(t, args).get(t, t.look(args[1]))
+    if value is not None:
+        return value
     return t.look(args[2]) if len(args) > 2 else NONE
 
 
@@ -79,11 +72,11 @@ for _kind in VIEWS:
 @knows(dict.pop, OrderedDict.pop, least=2, most=3)
 def _dict_pop(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own, key = _table(t, args), t.look(args[1])
-    found = own.get(t, key)
-    if found is None:
+    value = own.get(t, key)
+    if value is None:
         return t.look(args[2]) if len(args) > 2 else t.raise_value(KeyError, [key])
     own.delitem(t, key)
-    return found
+    return value
 
 
 @knows(dict.popitem, least=1, most=1)
@@ -127,15 +120,15 @@ def _move_to_end(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _setdefault(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own, key = _table(t, args), t.look(args[1])
     index = key.key(t)
-    found = own.get_at(t, index)
-    if found is None:
-        found = t.look(args[2]) if len(args) > 2 else NONE
+    value = own.get_at(t, index)
+    if value is None:
+        value = t.look(args[2]) if len(args) > 2 else NONE
         written = _written(t, args)
         if written is own:
-            own.set_at(t, index, key, found)
+            own.set_at(t, index, key, value)
         else:
-            written.setitem(t, key, found)
-    return found
+            written.setitem(t, key, value)
+    return value
 
 
 @knows(

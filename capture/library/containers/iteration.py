@@ -12,8 +12,8 @@ import torch
 
 from frameloom.capture.bytecode.opcodes import PY312
 from frameloom.capture.interpreter import operators
+from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.interpreter.generator import GeneratorValue
-from frameloom.capture.library.builtins import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.const import NONE, ConstValue, boolean, is_none
 from frameloom.capture.values.containers.container import (
@@ -104,8 +104,8 @@ def _next(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _step(t: Tracer, iterator: Value) -> Value | None:
-    found: Value | None = iterator.step(t)  # type: ignore[attr-defined]
-    return found
+    item: Value | None = iterator.step(t)  # type: ignore[attr-defined]
+    return item
 
 
 def _inner(t: Tracer, value: Value) -> IteratorValue:
@@ -194,8 +194,8 @@ def _reversed(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         and (result := value.call_special(t, "__reversed__")) is not None
     ):
         return result
-    if isinstance(value, ObjectValue) and (found := value.reverse(t)) is not None:
-        return found
+    if isinstance(value, ObjectValue) and (reverse_iterator := value.reverse(t)) is not None:
+        return reverse_iterator
     if isinstance(value, ConstValue) and isinstance(value.real, range):
         return ConstValue(value.real[::-1]).iterate(t)
     if isinstance(value, TensorValue):

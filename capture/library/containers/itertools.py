@@ -281,7 +281,7 @@ class ZipLongest:
         self.fill = fillvalue
 
     def __next__(self) -> Any:
-        items, found = [], False
+        items, has_item = [], False
         for place in range(len(self.sources)):
             item = self.fill
             if self.sources[place] is not None:
@@ -290,9 +290,9 @@ class ZipLongest:
                     item = self.fill
                     self.sources[place] = None  # type: ignore[call-overload]
                 else:
-                    found = True
+                    has_item = True
             items.append(item)
-        if not found:
+        if not has_item:
             raise StopIteration
         return tuple(items)
 

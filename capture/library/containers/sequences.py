@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frameloom.capture.library.builtins import Args, Kwargs, instance, knows
+from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
+from frameloom.capture.library.builtins import instance
 from frameloom.capture.library.containers.iteration import sorted_items
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def _list(t: Tracer, args: Args) -> ListValue:
-    found: ListValue = instance(t, args, ListValue)
-    return found
+    list_value: ListValue = instance(t, args, ListValue)
+    return list_value
 
 
 @knows(list.append, least=2, most=2)

@@ -6,8 +6,9 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.interpreter.container_operators import combine_in_place, combined
-from frameloom.capture.library.builtins import FUNCTIONS, Args, Known, Kwargs, instance, knows
+from frameloom.capture.library.builtins import instance
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, boolean
 from frameloom.capture.values.containers.sets import SetValue, as_set, set_of
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def _set(t: Tracer, args: Args) -> SetValue:
-    found: SetValue = instance(t, args, SetValue)
-    return found
+    set_value: SetValue = instance(t, args, SetValue)
+    return set_value
 
 
 def _other(t: Tracer, value: Value) -> SetValue:
     """Returns any iterable as a set."""
-    found = as_set(t, t.look(value))
-    return found if found is not None else set_of(t, set, t.list_items(value))
+    converted = as_set(t, t.look(value))
+    return converted if converted is not None else set_of(t, set, t.list_items(value))
 
 
 @knows(set.add, least=2, most=2)

@@ -15,27 +15,28 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from frameloom.capture.autograd.backward_python import check_later
+from frameloom.capture.autograd.backward_python import check_deferred_code
 from frameloom.capture.autograd.checkpoint_regions import REGION
-from frameloom.capture.autograd.history import history, without_autocast
-from frameloom.capture.autograd.leaves import (
+from frameloom.capture.autograd.history import history
+from frameloom.capture.guards.surroundings import watch_autograd
+from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
+from frameloom.capture.recording.special_ops import is_checked
+from frameloom.capture.shapes.registry import is_dense
+from frameloom.capture.tensors.cast_cache import without_autocast
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.leaves import (
     begins_history,
     guard_leaf,
     has_leaf_behind,
     real_is_leaf,
     require_gradient,
 )
-from frameloom.capture.guards.surroundings import watch_autograd
-from frameloom.capture.library.builtins import Args, Kwargs, knows
-from frameloom.capture.recording.special_ops import is_checked
-from frameloom.capture.shapes.registry import is_dense
-from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.sized import resolved
-from frameloom.capture.values.base import Avoid, Value
+from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue, is_none
 from frameloom.capture.values.containers.container import ListValue, SequenceValue, TupleValue
 from frameloom.capture.values.tensor import TensorValue
-from frameloom.errors import Break, Skip, first_line
+from frameloom.errors import Avoid, Break, Skip, first_line
 from frameloom.ir.symbolic.compare import same
 from frameloom.ir.symbolic.expr import Int
 
@@ -67,9 +68,9 @@ def _backward(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         _check_leaf(t, leaf)
     with _going_back(t):
         asked: list[Value] = [loss, ListValue(list(leaves)), gradient, ConstValue(keeps)]
-        found = t.torch_call(_gradients, asked, {})
+        gradients = t.torch_call(_gradients, asked, {})
         new = t.recorder.made_in_call()
-        for leaf, made in zip(leaves, t.items(found), strict=True):
+        for leaf, made in zip(leaves, t.items(gradients), strict=True):
             if isinstance(made := t.look(made), TensorValue):
                 _accumulate(t, leaf, made, new)
     return NONE
@@ -131,10 +132,10 @@ def _going_back(t: Tracer) -> Iterator[None]:
     if t.session.is_avoided(*site):
         raise Break("autograd", "a backward pass that cannot be recorded")
     watch_autograd(t)
-    check_later(t)
+    check_deferred_code(t)
     try:
         yield
-        t.went_back, t.went_back_at = torch._C._autograd._get_sequence_nr(), site
+        t.last_backward, t.last_backward_site = torch._C._autograd._get_sequence_nr(), site
     except Break as cause:
         raise Avoid(site) from cause
 
@@ -168,10 +169,10 @@ def _flag(t: Tracer, given: dict[str, Value], name: str, default: bool = False) 
 def _tensors(t: Tracer, value: Value) -> list[TensorValue]:
     value = t.look(value)
     items = t.list_items(value) if isinstance(value, SequenceValue) else [value]
-    found = [t.look(item) for item in items]
-    if not all(isinstance(item, TensorValue) for item in found):
+    tensors = [t.look(item) for item in items]
+    if not all(isinstance(item, TensorValue) for item in tensors):
         raise Break("autograd", "torch.autograd.grad(...) of other objects than tensors")
-    return found  # type: ignore[return-value]
+    return tensors  # type: ignore[return-value]
 
 
 def _leaves(t: Tracer, roots: list[TensorValue]) -> list[TensorValue]:
@@ -183,7 +184,7 @@ def _leaves(t: Tracer, roots: list[TensorValue]) -> list[TensorValue]:
         raise Break("autograd", "a gradient that depends on data to be defined")
     try:
         with recorder:
-            found = {
+            variables = {
                 id(leaf): leaf
                 for root in roots
                 for node in history(root.fake)  # type: ignore[arg-type]
@@ -192,7 +193,7 @@ def _leaves(t: Tracer, roots: list[TensorValue]) -> list[TensorValue]:
     except RuntimeError as error:
         raise Break("autograd", first_line(error)) from error
     leaves = []
-    for leaf in found.values():
+    for leaf in variables.values():
         if recorder.casts.has_given(leaf):
             raise Break("autograd", "a backward pass that leaves the captured code")
         if (value := t.tensor_of(leaf)) is not None:  # the program never saw the others
@@ -235,9 +236,9 @@ def _accumulate(t: Tracer, leaf: TensorValue, made: TensorValue, new: set[int]) 
     fake = made.fake
     # A gradient that the program or another leaf has is copied; a view of it is not.
     own = id(fake) in new and id(fake) not in t.gradients_set
-    tells = t.recorder.layout_assumptions.answer
-    dense = tells(is_dense, leaf.fake)
-    if not own or not tells(_lies_as, fake, leaf.fake, dense):
+    answer = t.recorder.layout_assumptions.answer
+    dense = answer(is_dense, leaf.fake)
+    if not own or not answer(_matches_leaf_layout, fake, leaf.fake, dense):
         copy = _copy if dense else _copy_plainly
         made = t.torch_call(copy, [leaf, made], {})  # type: ignore[assignment]
     t.gradients_set.add(id(made.fake))
@@ -260,7 +261,7 @@ def _copy_plainly(leaf: Any, made: Any) -> Any:
         return made.clone(memory_format=torch.contiguous_format)
 
 
-def _lies_as(made: torch.Tensor, leaf: torch.Tensor, dense: bool) -> bool:
+def _matches_leaf_layout(made: torch.Tensor, leaf: torch.Tensor, dense: bool) -> bool:
     """Whether the gradient is kept and not copied. Source:
     torch/csrc/autograd/utils/grad_layout_contract.h."""
     if not dense:
@@ -288,7 +289,7 @@ def _requires_grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if (
         not isinstance(tensor, TensorValue)
         or given.type() is not bool
-        or (tensor.fake.requires_grad and (not wanted or _says_so_by_another(tensor)))
+        or (tensor.fake.requires_grad and (not wanted or _inherits_requires_grad(tensor)))
     ):
         raise Break("autograd", "tensor.requires_grad_(...)")
     if not tensor.fake.requires_grad:
@@ -299,7 +300,7 @@ def _requires_grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return tensor
 
 
-def _says_so_by_another(tensor: TensorValue) -> bool:
+def _inherits_requires_grad(tensor: TensorValue) -> bool:
     """For a tensor that requires gradients: whether it is a view without history that requires them only
     because of another tensor."""
     if tensor.real is None:

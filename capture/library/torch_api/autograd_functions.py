@@ -19,17 +19,17 @@ from torch.autograd.function import once_differentiable
 
 from frameloom.capture.autograd.backward_python import hand_over, same_nodes, site_of
 from frameloom.capture.autograd.custom_function import Derivative, attach
-from frameloom.capture.autograd.history import without_autocast
 from frameloom.capture.guards.class_lookup import class_attribute
+from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
 from frameloom.capture.interpreter.context_managers import GRAD
 from frameloom.capture.library import interpreted
-from frameloom.capture.library.builtins import Args, Kwargs, knows
 from frameloom.capture.library.stand_ins import interpret
-from frameloom.capture.library.torch_api.gradient_looks import read_pinned
+from frameloom.capture.library.torch_api.gradient_layout_queries import read_pinned
 from frameloom.capture.library.torch_api.watched import Watched
 from frameloom.capture.recording.captured_graph import Layout, graph_of, recorded_behind
 from frameloom.capture.recording.special_ops import is_checked
 from frameloom.capture.shapes.registry import is_dense
+from frameloom.capture.tensors.cast_cache import without_autocast
 from frameloom.capture.tensors.functionalize import current
 from frameloom.capture.tensors.schema import draws
 from frameloom.capture.values.base import Raised, Value
@@ -168,11 +168,11 @@ class _Call:
             return attach(recorder, derivative, results, saved, operands)
 
         applied.__name__ = f"{self.cls.describe()}.apply"
-        found = t.torch_call(
+        outputs = t.torch_call(
             applied, [ListValue(list(v)) for v in (self.results, saved, self.tensors)], {}
         )
         t.on_undo(recorder.functions.pop)
-        made = t.items(found)
+        made = t.items(outputs)
         return TupleValue(made) if isinstance(result, TupleValue) else made[0]
 
     def _tuple(self, name: str) -> list[Value]:
@@ -223,16 +223,16 @@ class _Call:
         try:
             with without_autocast(), _without_gradients(t):
                 parts = [self.cls, self.context, TupleValue(gradients)]
-                found = t.look(interpret(t, interpreted.backward_of, parts, {}))
+                returned = t.look(interpret(t, interpreted.backward_of, parts, {}))
         except Raised as raised:
             t.take_back(mark)
             raise self.left("whose backward raises an exception") from raised
         if (changed := watched.changed()) is not None or len(t.rerun_sites) != sites:
             raise self.left(f"whose backward changes {changed or 'what it finds'}")
-        if t.guards.tells_numbers(known):
+        if t.guards.compares_numbers(known):
             raise self.left("whose backward reads numbers that may be others by then")
-        found_parts = found.items if isinstance(found, TupleValue) else [found]
-        made = self._gradients([t.look(v) for v in found_parts], needs)
+        returned_parts = returned.items if isinstance(returned, TupleValue) else [returned]
+        made = self._gradients([t.look(v) for v in returned_parts], needs)
         fakes = [v.fake for v in given]  # type: ignore[attr-defined]
         for v in made:
             if v is not None and id(v.fake.memory) in before:
@@ -257,13 +257,13 @@ class _Call:
         t.take_back(mark)
         return derivative
 
-    def _gradients(self, found: list[Value], needs: list[Value]) -> list[TensorValue | None]:
+    def _gradients(self, returned: list[Value], needs: list[Value]) -> list[TensorValue | None]:
         """Returns a gradient or None for each argument that is a tensor, like autograd."""
         count = len(self.args)
-        if len(found) < count or not all(map(is_none, found[count:])):
+        if len(returned) < count or not all(map(is_none, returned[count:])):
             raise self.left("whose backward returns another number of gradients")
         made: list[TensorValue | None] = []
-        for arg, value, needed in zip(self.args, found, needs, strict=False):
+        for arg, value, needed in zip(self.args, returned, needs, strict=False):
             if not isinstance(value, TensorValue) and not is_none(value):
                 raise self.left("whose backward returns something else than tensors")
             if arg in self.tensors:

@@ -15,15 +15,15 @@ import torch
 import torch.utils.checkpoint as checkpoints
 
 from frameloom.capture.autograd.backward_python import hand_over, same_nodes, site_of
-from frameloom.capture.autograd.checkpoint_regions import REGION, Region, Stretch
+from frameloom.capture.autograd.checkpoint_regions import REGION, NodeRange, Region
 from frameloom.capture.autograd.inference_results import is_noted_as_inference
-from frameloom.capture.autograd.partition import is_view
+from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs, knows
 from frameloom.capture.interpreter.context_managers import GRAD
-from frameloom.capture.library.builtins import FUNCTIONS, Args, Kwargs, knows
 from frameloom.capture.library.torch_api.watched import Watched
 from frameloom.capture.recording.captured_graph import recorded_behind
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import is_inference
+from frameloom.capture.tensors.schema import is_view
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.container import TupleValue
@@ -94,9 +94,9 @@ def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if n in edge and is_view(n):
             edge.update(n.all_input_nodes)
     end = torch._C._autograd._get_sequence_nr()
-    stretch = Stretch(first, end, tuple((f.memory, f.memory.counted) for f in given_tensors))
+    node_range = NodeRange(first, end, tuple((f.memory, f.memory.counted) for f in given_tensors))
     for n in nodes:
-        n.meta[REGION] = Region(is_result=n in edge, reentrant=reentrant, stretch=stretch)
+        n.meta[REGION] = Region(is_result=n in edge, reentrant=reentrant, node_range=node_range)
 
     def records_the_same() -> bool:
         last = t.recorder.graph._root.prev

@@ -56,13 +56,13 @@ def while_loop(
         raise RuntimeError("Expect cond_fn and body_fn to be callable.")
     if not isinstance(carried_inputs, (tuple, list)):
         raise RuntimeError(f"carried_inputs must be a tuple or list but got {type(carried_inputs)}")
-    carried = carried_inputs
+    loop_state = carried_inputs
     entered = False
-    while cond_fn(*carried):
+    while cond_fn(*loop_state):
         entered = True
-        carried = body_fn(*carried)
-        if not isinstance(carried, (tuple, list)):
-            raise RuntimeError(f"body_fn should return a tuple or list but got {type(carried)}")
+        loop_state = body_fn(*loop_state)
+        if not isinstance(loop_state, (tuple, list)):
+            raise RuntimeError(f"body_fn should return a tuple or list but got {type(loop_state)}")
     if entered:
-        return tuple(carried)
-    return tuple(v.clone() if isinstance(v, torch.Tensor) else v for v in carried)
+        return tuple(loop_state)
+    return tuple(v.clone() if isinstance(v, torch.Tensor) else v for v in loop_state)

@@ -1,8 +1,8 @@
 """`torch.cond`, `torch.while_loop`, `frameloom.cond` on unknown data: the branches are in the graph.
 
-recording/branches.py defines these calls. A branch must only compute new tensors. If it does more (it changes something, draws random numbers, checks
-data, needs gradients, depends on dynamic sizes), it is not cut out: then
-`capture/library/torch_api/cond.py` is interpreted in place of the call, and the graph breaks where that
+recording/branches.py defines these calls. A branch must only compute new tensors. If it does more (it changes
+something, draws random numbers, checks data, needs gradients, depends on dynamic sizes), it is not cut out:
+then `capture/library/torch_api/cond.py` is interpreted in place of the call, and the graph breaks where that
 reads the data.
 """
 
@@ -16,24 +16,24 @@ import torch
 import torch.fx
 
 from frameloom.capture.interpreter import calls
-from frameloom.capture.library.builtins import FUNCTIONS, Args, Kwargs
+from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs
 from frameloom.capture.library.stand_ins import interpret
 from frameloom.capture.library.torch_api import cond
 from frameloom.capture.library.torch_api.watched import Watched
 from frameloom.capture.recording.branches import Call, Choice, Loop, Part
 from frameloom.capture.recording.captured_graph import Layout, graph_of, recorded_behind
-from frameloom.capture.recording.constant_folding import known_value
+from frameloom.capture.tensors.constant_folding import known_value
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import current
 from frameloom.capture.tensors.schema import draws, may_raise
 from frameloom.capture.tensors.sized import SizedFake
-from frameloom.capture.values.base import Avoid, NotConstant, Raised, Value
+from frameloom.capture.values.base import NotConstant, Raised, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.container import ListValue, TupleValue
 from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.function import FunctionValue
 from frameloom.capture.values.tensor import TensorValue
-from frameloom.errors import Break
+from frameloom.errors import Avoid, Break
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
@@ -51,10 +51,10 @@ def _while_loop(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return _instead(t, cond.while_loop, _loop, args, kwargs)
 
 
-def _instead(t: Tracer, said: Any, captured: Any, args: Args, kwargs: Kwargs) -> Value:
+def _instead(t: Tracer, plain: Any, captured: Any, args: Args, kwargs: Kwargs) -> Value:
     assert t.frame is not None
     mark, site = t.mark(), (t.frame.code, t.frame.at.index)
-    names = said.__code__.co_varnames[: said.__code__.co_argcount]
+    names = plain.__code__.co_varnames[: plain.__code__.co_argcount]
     given = dict(zip(names, args, strict=False))
     fits = not t.session.is_avoided(*site) and len(args) <= len(names)
     if fits and kwargs.keys() <= set(names) - given.keys():
@@ -64,7 +64,7 @@ def _instead(t: Tracer, said: Any, captured: Any, args: Args, kwargs: Kwargs) ->
             return made  # type: ignore[no-any-return]
         except (Unfit, Break, Raised, NotConstant, Avoid, TypeError):
             t.take_back(mark)
-    function = FunctionValue(said, t.roots.object(said))
+    function = FunctionValue(plain, t.roots.object(plain))
     return calls.inline(t, function, args, kwargs, resumable=True)
 
 
@@ -87,12 +87,12 @@ def _choice(
     if known_value(truth.fake, t.recorder) is not None:  # type: ignore[arg-type]
         raise Unfit
     given = [] if operands is None else list(t.items(t.look(operands)))
-    found = [_Outlined(t, fn, given, []) for fn in (true_fn, false_fn)]
-    if found[0].form != found[1].form or found[0].layouts != found[1].layouts:
+    branches = [_Outlined(t, fn, given, []) for fn in (true_fn, false_fn)]
+    if branches[0].structure != branches[1].structure or branches[0].layouts != branches[1].layouts:
         raise Unfit
-    call = Choice((found[0].part, found[1].part))
-    made = _called(t, call, [truth], found[0].fakes)
-    return t.from_python(found[0].filled(made))
+    call = Choice((branches[0].part, branches[1].part))
+    made = _called(t, call, [truth], branches[0].fakes)
+    return t.from_python(branches[0].filled(made))
 
 
 def _loop(t: Tracer, cond_fn: Value, body_fn: Value, carried_inputs: Value) -> Value:
@@ -100,14 +100,14 @@ def _loop(t: Tracer, cond_fn: Value, body_fn: Value, carried_inputs: Value) -> V
     if not given or not all(isinstance(v, TensorValue) and _is_plain(v.fake) for v in given):
         raise Unfit
     layouts = [Layout.of(v.fake) for v in given]  # type: ignore[attr-defined]
-    goes_on = _Outlined(t, cond_fn, given, given)
+    condition = _Outlined(t, cond_fn, given, given)
     body = _Outlined(t, body_fn, given, given)
-    (truth,) = goes_on.fakes if len(goes_on.fakes) == 1 else (None,)
-    if truth is None or truth.dtype is not torch.bool or truth.shape or goes_on.form != 0:
+    (truth,) = condition.fakes if len(condition.fakes) == 1 else (None,)
+    if truth is None or truth.dtype is not torch.bool or truth.shape or condition.structure != 0:
         raise Unfit
-    if body.layouts != layouts or body.form not in (tuple(range(len(given))), list(range(len(given)))):  # fmt: skip
+    if body.layouts != layouts or body.structure not in (tuple(range(len(given))), list(range(len(given)))):  # fmt: skip
         raise Unfit
-    call = Loop(goes_on.part, body.part, len(given))
+    call = Loop(condition.part, body.part, len(given))
     made = _called(t, call, given, body.fakes)
     return t.from_python(tuple(made))
 
@@ -137,7 +137,7 @@ class _Outlined:
         if len(recorder.unbacked) != unbacked or len(recorder.functions) != functions:
             raise Unfit
         self.fakes: list[Any] = []
-        self.form = self._form(result)
+        self.structure = self._structure(result)
         own = {id(v.fake): v.fake for v in others}  # type: ignore[attr-defined]
         memories = []
         for fake in self.fakes:
@@ -152,29 +152,29 @@ class _Outlined:
         self.part = self._cut(last, starts, ends, recorder.n_ops - n_ops)
         t.take_back(mark)
 
-    def _form(self, value: Value) -> Any:
+    def _structure(self, value: Value) -> Any:
         """Returns the containers of the result, with the number of each tensor in its place."""
         value = self.t.look(value)
         if isinstance(value, TensorValue):
             self.fakes.append(value.fake)
             return len(self.fakes) - 1
         if isinstance(value, TupleValue) and value.cls is tuple:
-            return tuple(map(self._form, value.items))
+            return tuple(map(self._structure, value.items))
         if isinstance(value, ListValue) and value.type() is list:
-            return list(map(self._form, value.items))
+            return list(map(self._structure, value.items))
         if isinstance(value, DictValue) and value.origin is None and value.type() is dict:
             entries = value.entries(self.t).values()
-            return {_key(self.t, k): self._form(v) for k, v in entries}
+            return {_key(self.t, k): self._structure(v) for k, v in entries}
         raise Unfit
 
-    def filled(self, made: list[Any], form: Any = None) -> Any:
+    def filled(self, made: list[Any], structure: Any = None) -> Any:
         """Returns the result with these tensors."""
-        form = self.form if form is None else form
-        if isinstance(form, int):
-            return made[form]
-        if isinstance(form, dict):
-            return {key: self.filled(made, part) for key, part in form.items()}
-        return type(form)(self.filled(made, part) for part in form)
+        structure = self.structure if structure is None else structure
+        if isinstance(structure, int):
+            return made[structure]
+        if isinstance(structure, dict):
+            return {key: self.filled(made, part) for key, part in structure.items()}
+        return type(structure)(self.filled(made, part) for part in structure)
 
     def _cut(
         self,

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.library.builtins import FUNCTIONS, Args, Known, Kwargs, knows
-from frameloom.capture.recording.constant_folding import known_value
+from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.recording.known_elements import element_of
 from frameloom.capture.speculation.branch_speculation import speculated_truth
 from frameloom.capture.symbolic.unbacked_items import MOST, may_be_sizes, sizes_in
+from frameloom.capture.tensors.constant_folding import known_value
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.container import ListValue
@@ -45,7 +45,7 @@ def _item(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     known = known_value(tensor.fake, t.recorder)  # type: ignore[arg-type]
     if known is not None:
         return ConstValue(known.item())
-    return _taken_out(t, tensor, broken)
+    return _number_from_tensor(t, tensor, broken)
 
 
 @knows(torch.Tensor.tolist, least=1, most=1)
@@ -61,10 +61,10 @@ def _tolist(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     site, shape = (t.frame.code, t.frame.at.index), tensor.fake.shape
     if t.session.is_avoided(*site) or not may_be_sizes(t, tensor.fake) or not shape:
         raise broken
-    found: list[Value] = list(sizes_in(t, tensor, site))
+    nested: list[Value] = list(sizes_in(t, tensor, site))
     for n in reversed(shape[1:]):
-        found = [ListValue(found[k : k + n]) for k in range(0, len(found), n)]
-    return ListValue(found)
+        nested = [ListValue(nested[k : k + n]) for k in range(0, len(nested), n)]
+    return ListValue(nested)
 
 
 @knows(torch.equal, torch.Tensor.equal, least=2, most=2)
@@ -84,7 +84,7 @@ def _compared(t: Tracer, name: str, fn: Any, args: Args, kwargs: Kwargs) -> Valu
     if not all(isinstance(t.look(a), TensorValue) for a in args[:2]):
         raise broken
     result = t.torch_call(fn, list(args), kwargs)
-    return _taken_out(t, result, broken) if isinstance(result, TensorValue) else result
+    return _number_from_tensor(t, result, broken) if isinstance(result, TensorValue) else result
 
 
 def _same(input: torch.Tensor, other: torch.Tensor) -> Any:
@@ -95,15 +95,15 @@ def _near(input: torch.Tensor, other: torch.Tensor, *args: Any, **kwargs: Any) -
     return torch.isclose(input, other, *args, **kwargs).all()
 
 
-def _taken_out(t: Tracer, tensor: TensorValue, broken: Break) -> Value:
+def _number_from_tensor(t: Tracer, tensor: TensorValue, broken: Break) -> Value:
     """Returns the number in a tensor of one element."""
     assert t.frame is not None
     site, dtype = (t.frame.code, t.frame.at.index), tensor.fake.dtype
     if dtype is torch.uint64 or t.session.is_avoided(*site):
-        told = speculated_truth(t, tensor, True) if dtype is torch.bool else None
-        if told is None:
+        truth = speculated_truth(t, tensor, True) if dtype is torch.bool else None
+        if truth is None:
             raise broken
-        return ConstValue(told)
+        return ConstValue(truth)
     if (element := element_of(t, tensor.fake, site)) is not None:  # type: ignore[arg-type]
         return element
     cls, wide = next((c, w) for kinds, c, w in NUMBERS if kinds(dtype))
@@ -131,7 +131,7 @@ def _converted(convert: type, otherwise: Known) -> Known:
         held = next(cls for kinds, cls, _ in NUMBERS if kinds(dtype))
         if tensor.fake.requires_grad or held is not convert:
             raise broken
-        return _taken_out(t, tensor, broken)
+        return _number_from_tensor(t, tensor, broken)
 
     return handler
 

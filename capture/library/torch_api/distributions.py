@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.distributions.utils import _lazy_property_and_property, lazy_property
 
-from frameloom.capture.library.builtins import Args, Kwargs, knows
+from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
 from frameloom.capture.library.stand_ins import interpret
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import is_none

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.library.builtins import FUNCTIONS, Args, Known, Kwargs
+from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwargs
 from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.draw import DrawValue, Range
 from frameloom.errors import Break

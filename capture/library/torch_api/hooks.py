@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from torch.utils.hooks import RemovableHandle
 
-from frameloom.capture.interpreter.generator import Avoid
-from frameloom.capture.library.builtins import Args, Kwargs, knows
+from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue
 from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.object import ObjectValue
-from frameloom.errors import Break
+from frameloom.errors import Avoid, Break
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer

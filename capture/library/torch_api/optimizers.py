@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
 from frameloom.capture.library import interpreted, interpreted_steps
-from frameloom.capture.library.builtins import Args, Kwargs, knows
 from frameloom.capture.library.stand_ins import interpret
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import FALSE, NONE, TRUE, ConstValue, is_none

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import (
 )
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from frameloom.capture.library.builtins import FUNCTIONS, Args, Known, Kwargs, knows
+from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.shapes.registry import is_dense
 from frameloom.capture.speculation.assume import assume
 from frameloom.capture.tensors.functionalize import is_inference
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 # These modules behave differently when compiled, so they get the answer no: optimizers compute with float32
 # in place of Python's numbers, an encoder fills padding with values other than zero, hooks that are always
 # called are not called if a module raises.
-TOLD_NOTHING = ("torch.optim.", "torch.nn.modules.", "torch.nn.functional")
+NOT_INFORMED = ("torch.optim.", "torch.nn.modules.", "torch.nn.functional")
 
 
 def _is_compiling(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if str(t.frame.globals.real.get("__name__")).startswith(TOLD_NOTHING):
+    if str(t.frame.globals.real.get("__name__")).startswith(NOT_INFORMED):
         return FALSE
-    return t.tell_compiling()
+    return t.report_compiling()
 
 
 for _name in ("is_compiling", "is_dynamo_compiling"):

@@ -38,7 +38,7 @@ class Watched:
         stack = list(values)
         while stack:
             value: Any = stack.pop()
-            value = getattr(value, "found", None) or value
+            value = getattr(value, "realized", None) or value
             if id(value) in self.seen:
                 continue
             self.seen[id(value)] = value

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from frameloom.capture.interpreter.call_rules import WRAPPERS, Args, Kwargs
 from frameloom.capture.library import interpreted
-from frameloom.capture.library.builtins import WRAPPERS, Args, Kwargs
 from frameloom.capture.library.stand_ins import interpret
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.function import FunctionValue
@@ -45,9 +45,7 @@ def _setstate(t: Tracer, wrapper: FunctionValue, args: Args, kwargs: Kwargs) -> 
     return t.call(_inside(t, wrapper, "setstate"), args, kwargs)
 
 
-_OPTIMIZER, _COMPILER = "torch.optim.optimizer", "torch._dynamo.mutation_guard"
-_TAGGING = "install_generation_tagging_init.<locals>"
-WRAPPERS[_OPTIMIZER, "_use_grad_for_differentiable.<locals>._use_grad"] = _step
-WRAPPERS["torch._compile", "_disable_dynamo.<locals>.inner"] = _excluded
-WRAPPERS[_COMPILER, f"{_TAGGING}.patched_init"] = _init
-WRAPPERS[_COMPILER, f"{_TAGGING}.patched_setstate"] = _setstate
+WRAPPERS["_use_grad_for_differentiable.<locals>._use_grad"] = _step
+WRAPPERS["_disable_dynamo.<locals>.inner"] = _excluded
+WRAPPERS["install_generation_tagging_init.<locals>.patched_init"] = _init
+WRAPPERS["install_generation_tagging_init.<locals>.patched_setstate"] = _setstate

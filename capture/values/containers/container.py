@@ -298,14 +298,14 @@ class SliceValue(Value):
 def plain(value: Value) -> Any:
     """Returns the Python object of a constant, which may be passed to C functions; `value` must have been
     looked at."""
-    found = getattr(value, "found", value)
-    if found is None:
+    realized = getattr(value, "realized", value)
+    if realized is None:
         raise NotConstant(value)
-    known = found.constant()
+    known = realized.constant()
     of = type(known)
     if of in LITERALS:
         return known
-    if (isinstance(found, ConstValue) or isinstance(known, type)) and has_programs_methods(of):
+    if (isinstance(realized, ConstValue) or isinstance(known, type)) and has_programs_methods(of):
         raise NotConstant(value)
     return known
 

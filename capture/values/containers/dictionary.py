@@ -67,9 +67,9 @@ class DictValue(Value):
 
     def get_at(self, t: Tracer, index: Any) -> Value | None:
         tell_apart(t, index, self.written)
-        found = self.written.get(index)
-        if found is not None:
-            return None if found[1] is DELETED else t.look(found[1])
+        entry = self.written.get(index)
+        if entry is not None:
+            return None if entry[1] is DELETED else t.look(entry[1])
         if self.real is None:
             return None
         value = self._lazy(t, index)
@@ -141,8 +141,8 @@ class DictValue(Value):
         return result
 
     def getitem(self, t: Tracer, key: Value) -> Value:
-        found = self.get(t, key)
-        return self.missing(t, key) if found is None else found
+        value = self.get(t, key)
+        return self.missing(t, key) if value is None else value
 
     def missing(self, t: Tracer, key: Value) -> Value:
         return t.raise_value(KeyError, [key])

@@ -233,8 +233,8 @@ class BuiltinIterator(IteratorValue):
         return self.make
 
     def step(self, t: Tracer) -> Value | None:
-        found: Value | None = self.pull(t)
-        return found
+        item: Value | None = self.pull(t)
+        return item
 
     def parts(self) -> list[Value]:
         return [*self.arguments, *self.kwargs.values()]

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.values.base import Avoid, NotConstant, Value
+from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.containers.container import plain
 from frameloom.capture.values.containers.dictionary import DictValue, ViewValue
 from frameloom.capture.values.containers.iterator import SequenceIterator, failing_iterator
 from frameloom.capture.values.identity import is_own
 from frameloom.capture.values.token import tell_apart
 from frameloom.capture.values.user_key import check_keys
-from frameloom.errors import Break, Skip
+from frameloom.errors import Avoid, Break, Skip
 
 if TYPE_CHECKING:
     from frameloom.capture.guards.source import Origin
@@ -106,7 +106,7 @@ class SetValue(Value):
         assert t.frame is not None
         site = t.frame.code, t.frame.at.index
         if t.session.is_avoided(*site):
-            raise Break("set_order", "a set that cannot be made again in its order")
+            raise Break("set_order", "a set that cannot be rebuilt in its order")
         self.site = site
 
     def remove(self, t: Tracer, key: Any) -> None:

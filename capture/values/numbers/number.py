@@ -17,9 +17,10 @@ import torch
 
 from frameloom.capture.bytecode.opcodes import IN_PLACE
 from frameloom.capture.symbolic.unbacked_items import may_be_sizes, sizes_in
-from frameloom.capture.values.base import Avoid, Value
+from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.numbers.symbolic import outcome
+from frameloom.errors import Avoid
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
@@ -171,26 +172,26 @@ def _number_of(left: Value, right: Value) -> NumberValue:
 
 
 def _is_known(value: Value) -> bool:
-    return isinstance(value, ConstValue) and getattr(value, "settled", True)
+    return isinstance(value, ConstValue) and getattr(value, "is_specialized", True)
 
 
 def _floats(left: Value, right: Value) -> list[Value]:
     """Returns the operands if PyTorch computes with them like Python: floats from tensors, other floats, and
     ints that are exact as floats."""
     number = _number_of(left, right)
-    found: list[Value] = []
+    operands: list[Value] = []
     for value in (left, right):
         if isinstance(value, NumberValue):
             if value.cls is not float or value.tensor.fake.device != number.tensor.fake.device:
                 number.needed()
-            found.append(value.tensor)
+            operands.append(value.tensor)
             continue
         if not isinstance(value, ConstValue) or value.type() not in (int, float):
             number.needed()
         if value.type() is int and not (_is_known(value) and abs(value.real) < 1 << 53):
             number.needed()
-        found.append(value)
-    return found
+        operands.append(value)
+    return operands
 
 
 def _most(t: Tracer, value: Value) -> float:

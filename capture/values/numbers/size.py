@@ -48,20 +48,20 @@ class SymbolicSize(SymbolicNumber):
         return self._size.shape_env.resolved(self._size)
 
     @property
-    def settled(self) -> bool:  # type: ignore[override]
+    def is_specialized(self) -> bool:  # type: ignore[override]
         return not isinstance(self.size, Size)
 
-    @settled.setter
-    def settled(self, value: bool) -> None:
+    @is_specialized.setter
+    def is_specialized(self, value: bool) -> None:
         pass
 
     def describe(self) -> str:
         return f"the size {self.size!r}"
 
-    def settle(self) -> int:
-        found = int(self.size)
-        self.hint = found
-        return found
+    def specialize(self) -> int:
+        value = int(self.size)
+        self.hint = value
+        return value
 
     def symbol(self) -> Any:
         return self.size
@@ -178,7 +178,7 @@ class NumberSource:
 
 def as_size(number: SymbolicNumber) -> Int | None:
     """Returns a dynamic int as a size; None for other numbers, and for those that depend on tensor data."""
-    if number.settled:
+    if number.is_specialized:
         return number.hint if number.type() is int else None
     if number.sized is None:
         if number.type() is not int:
@@ -187,7 +187,7 @@ def as_size(number: SymbolicNumber) -> Int | None:
             return size_of(taken.size(number.t))
         small_apart = number.t.session.dynamic_policy.small_apart and number.hint in (0, 1)
         if small_apart or abs(number.hint) >= LARGEST:
-            return number.settle()
+            return number.specialize()
         meaning = ARITHMETIC.get(number.fn)
         operands = [size_of(operand) for operand in number.operands]
         if (
@@ -215,7 +215,7 @@ def _is_held(number: ConstValue) -> bool:
 def _symbol(number: SymbolicNumber) -> Size:
     """Returns a new symbol. A guard checks its sign, since negative ints count from the end."""
     t, actual = number.t, int(number.hint)
-    hint = t.session.dynamic_policy.thought_of(t.roots.function.__code__, number.origin, actual)
+    hint = t.session.dynamic_policy.size_hint(t.roots.function.__code__, number.origin, actual)
     source = NumberSource(number, actual)
     size = t.recorder.shape_env.symbol(hint, source, -math.inf)
     require((size >= 0) is (actual >= 0), "a size to think of has another sign")

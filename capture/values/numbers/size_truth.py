@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from frameloom.capture.values.const import ConstValue, boolean
 from frameloom.capture.values.numbers.size import SymbolicSize, size_of, size_value
 from frameloom.capture.values.numbers.symbolic import SymbolicNumber
-from frameloom.ir.symbolic.expr import Int, facts_among, hint_of
+from frameloom.ir.symbolic.expr import Int, hint_of, shape_env_of
 from frameloom.ir.symbolic.symint import TruthNode
 
 if TYPE_CHECKING:
@@ -37,29 +37,29 @@ class SizeTruth(SymbolicNumber):
         self._parts: list[Value] = [size_value(t, n) for n in sizes]
 
     @property
-    def settled(self) -> bool:  # type: ignore[override]
+    def is_specialized(self) -> bool:  # type: ignore[override]
         return known_truth(self.fn, self.sizes) is not None
 
-    @settled.setter
-    def settled(self, value: bool) -> None:
+    @is_specialized.setter
+    def is_specialized(self, value: bool) -> None:
         pass
 
     def describe(self) -> str:
         return "a comparison of sizes"
 
-    def settle(self) -> bool:
+    def specialize(self) -> bool:
         if self.t.frame is not None:
             self.t.recorder.where = self.t.where()  # the line that makes the assumption
         self.hint = bool(self.fn(*self.sizes))
         return self.hint
 
     def symbol(self) -> Any:
-        return self.settle()
+        return self.specialize()
 
     def truth(self, t: Tracer) -> bool:
-        return self.settle()
+        return self.specialize()
 
-    def likely(self) -> bool:
+    def predicted(self) -> bool:
         """Returns the result in the captured call."""
         return bool(self.fn(*map(hint_of, self.sizes)))
 
@@ -86,7 +86,7 @@ class SizeTruth(SymbolicNumber):
 
 def known_truth(fn: Callable[..., Any], sizes: Sequence[Int]) -> bool | None:
     """Returns the result of the comparison if it is certain, None otherwise."""
-    shape_env = facts_among(*sizes)
+    shape_env = shape_env_of(*sizes)
     if shape_env is None:
         return bool(fn(*sizes))
     return TruthNode(shape_env, fn, tuple(shape_env.resolved(n) for n in sizes)).known()

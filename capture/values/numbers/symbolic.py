@@ -7,7 +7,7 @@ exact type. The interface, also for sizes of tensors:
   number.hint              its value in the captured call
   number.origin            its source, if it is not computed
   number.fn, .operands     the function that computes it from other numbers, with Python's own meaning
-  number.settle()          specializes it and returns the value: for every use that needs the value
+  number.specialize()          specializes it and returns the value: for every use that needs the value
   number.symbol()          the torch.SymInt or torch.SymFloat for calls of PyTorch's functions
   computed(t, fn, args)    a new number, or None if the values are needed
 
@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.bytecode.opcodes import IN_PLACE
-from frameloom.capture.values.base import Avoid, Value
+from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
-from frameloom.errors import let_mistakes_through
+from frameloom.errors import Avoid, let_mistakes_through
 from frameloom.ir.numbers import single
 
 if TYPE_CHECKING:
@@ -84,11 +84,11 @@ class SymbolicNumber(ConstValue):
         self.take: Callable[[], NumberValue] | None = None
         self._taken: NumberValue | None = None
         self.sized: Any = None  # its value as a size, if it was used as one (size.py)
-        self.settled = False
+        self.is_specialized = False
 
     @property
     def real(self) -> Any:  # type: ignore[override]
-        return self.settle()
+        return self.specialize()
 
     def type(self) -> type:
         return type(self.hint)
@@ -97,36 +97,36 @@ class SymbolicNumber(ConstValue):
         return f"{type(self.hint).__name__} that varies"
 
     def truth(self, t: Tracer) -> bool:
-        found = outcome(t, operator.ne, [self, ConstValue(0)])
-        return bool(self.real) if found is None else found
+        truth = outcome(t, operator.ne, [self, ConstValue(0)])
+        return bool(self.real) if truth is None else truth
 
-    def settle(self) -> int | float:
+    def specialize(self) -> int | float:
         """Specializes the number: guards its value and returns it."""
-        if not self.settled:
+        if not self.is_specialized:
             if self.site is not None:
                 raise Avoid(self.site)
-            self.settled = True
+            self.is_specialized = True
             try:
                 if self.sized is not None:
                     int(self.sized)
                 for operand in self.operands:
-                    hint_of(operand, settle=True)
+                    hint_of(operand, specialize=True)
             except BaseException:  # it depends on data: it stays computed from that
-                self.settled = False
+                self.is_specialized = False
                 raise
-            self.t.settled_numbers.append(self)
+            self.t.specialized_numbers.append(self)
             if self.origin is not None:
                 self.t.guards.add(self.origin, "equal", self.hint)
         return self.hint
 
-    def unsettle(self) -> None:
+    def unspecialize(self) -> None:
         """Takes back the guard of its value, since nothing depends on the value."""
-        self.settled = False
+        self.is_specialized = False
         if self.origin is not None:
             self.t.guards.forget(self.origin, "equal", self.hint)
 
     def symbol(self) -> Any:
-        if self.settled:
+        if self.is_specialized:
             return self.hint
         return (torch.SymInt if type(self.hint) is int else torch.SymFloat)(Symbol(self))  # type: ignore[arg-type]
 
@@ -134,8 +134,8 @@ class SymbolicNumber(ConstValue):
         """Appends the steps that compute it in a guard; returns a text for it, None if there are too many
         steps.
 
-        A specialized number is loaded like any other: `unsettle` may take back the guard of its value, and
-        a guard starts at a source.
+        A specialized number is loaded like any other: `unspecialize` may take back the guard of its value,
+        and a guard starts at a source.
         """
         if self.origin is not None:
             program.append(self.origin)
@@ -177,7 +177,7 @@ class SymbolicNumber(ConstValue):
 def outcome(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> bool | None:
     """Returns the result of comparing numbers, some of them dynamic, and guards only this result; None if the
     values are needed."""
-    if fn not in COMPARED or not any(map(is_unsettled, args)):
+    if fn not in COMPARED or not any(map(is_symbolic, args)):
         return None
     program: list[Any] = []
     texts = [_postfix(t, a, program) for a in args]
@@ -199,9 +199,9 @@ def _postfix(t: Tracer, value: Value, program: list[Any]) -> str | None:
     return repr(value.real)
 
 
-def hint_of(value: ConstValue, settle: bool = False) -> Any:
+def hint_of(value: ConstValue, specialize: bool = False) -> Any:
     if isinstance(value, SymbolicNumber):
-        return value.settle() if settle else value.hint
+        return value.specialize() if specialize else value.hint
     return value.real
 
 
@@ -211,14 +211,14 @@ def taken_out(value: Value) -> Value:
     return value if taken is None else taken
 
 
-def is_unsettled(value: Value) -> bool:
-    return isinstance(value, SymbolicNumber) and not value.settled
+def is_symbolic(value: Value) -> bool:
+    return isinstance(value, SymbolicNumber) and not value.is_specialized
 
 
 def computed(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> Value | None:
     """Returns `fn(*args)` for numbers, some of them dynamic; None if the values are needed."""
     fn = IN_PLACE[fn][1] if fn in IN_PLACE else SAME.get(fn, fn)
-    if fn not in MAY_REFUSE or not any(map(is_unsettled, args)):
+    if fn not in MAY_REFUSE or not any(map(is_symbolic, args)):
         return None
     numbers: list[ConstValue] = []
     for a in args:
@@ -337,8 +337,8 @@ class Symbol:
             numbers = [self.number, *(o.number for o in others)]
             t = next(n.t for n in numbers if isinstance(n, SymbolicNumber))
             known = outcome(t, fn, numbers)
-            found = computed(t, fn, numbers) if known is None else ConstValue(known)
-            return Symbol(ConstValue(fn(*(n.real for n in numbers))) if found is None else found)
+            result = computed(t, fn, numbers) if known is None else ConstValue(known)
+            return Symbol(ConstValue(fn(*(n.real for n in numbers))) if result is None else result)
 
         return apply
 

@@ -18,7 +18,7 @@ import torch
 from frameloom.ir.lower.geometry import base_of, flatten, is_tensor
 
 Node = torch.fx.Node
-MOST = 1 << 20  # bytes that a result may always take
+MAX_SMALL_BYTES = 1 << 20  # bytes that a result may always take
 
 
 class Constants:
@@ -31,7 +31,7 @@ class Constants:
         self.holder = torch.nn.Module()
         for name, tensor in holder.named_buffers(remove_duplicate=False):
             self.holder.register_buffer(name, tensor)
-        self._made = 0
+        self._n_added = 0
 
     def value(self, node: Any) -> Any:
         """Returns the tensor of a `get_attr` node, else None."""
@@ -39,8 +39,8 @@ class Constants:
 
     def add(self, tensor: torch.Tensor, before: Node) -> Node:
         """Adds a constant and returns its node."""
-        name = f"computed_{self._made}"
-        self._made += 1
+        name = f"computed_{self._n_added}"
+        self._n_added += 1
         self.holder.register_buffer(name, tensor)
         with self.graph.inserting_before(before):
             node = self.graph.create_node("get_attr", name)
@@ -150,7 +150,7 @@ def _is_small(node: Node, value: torch.Tensor) -> bool:
         given += bytes_of(at.meta["val"]) if at.op == "get_attr" else 0
         waiting += [n for n in at.all_input_nodes if n not in seen]
         seen.update(at.all_input_nodes)
-    return bytes_of(value) <= max(MOST, 2 * given)
+    return bytes_of(value) <= max(MAX_SMALL_BYTES, 2 * given)
 
 
 def bytes_of(val: Any) -> int:

@@ -38,7 +38,7 @@ class InPlace:
 
     into: Ref
     stores: list[Store]
-    at_once: bool
+    immediate: bool
 
 
 def in_place(graph: Lowering, node: torch.fx.Node, value: Scattered) -> InPlace | None:
@@ -53,7 +53,7 @@ def in_place(graph: Lowering, node: torch.fx.Node, value: Scattered) -> InPlace 
     if value.initial.node is not read(into, positions(into.shape)).node:
         return None
     stores = [scatter_of(into, u) for u in value.updates]
-    changed = _changed(graph, end)
+    changed = _inputs_written(graph, end)
     if into.buffer in changed or any(map(reads_own, stores)):
         return None
     if len(node.users) == 1:
@@ -62,17 +62,19 @@ def in_place(graph: Lowering, node: torch.fx.Node, value: Scattered) -> InPlace 
         return InPlace(into, stores, False) if changed.isdisjoint(read_here) else None
     if graph.channels_last or graph.bails_out:  # inputs are written only at the end
         return None
-    at_once = _same_place(graph, node, into) and _is_over(node, end) and not _decides_failure(node)
-    return InPlace(into, stores, True) if at_once else None
+    immediate = (
+        _same_place(graph, node, into) and _is_overwritable(node, end) and not _can_fail_later(node)
+    )
+    return InPlace(into, stores, True) if immediate else None
 
 
-def _changed(graph: Lowering, but: torch.fx.Node) -> set[Buffer]:
+def _inputs_written(graph: Lowering, but: torch.fx.Node) -> set[Buffer]:
     """Returns the inputs that other nodes than `but` write to."""
-    found = set()
+    inputs = set()
     for node in graph.graph.nodes:
         if str(node.target) == WRITE_BACK and node is not but:
-            found.add(graph.values[base_of(node.args[0])[0]].buffer)
-    return found
+            inputs.add(graph.values[base_of(node.args[0])[0]].buffer)
+    return inputs
 
 
 def _same_place(graph: Lowering, node: torch.fx.Node, into: Ref) -> bool:
@@ -82,7 +84,7 @@ def _same_place(graph: Lowering, node: torch.fx.Node, into: Ref) -> bool:
     return strides == into.strides and graph.base_offset[into.buffer] == int(val.storage_offset())
 
 
-def _decides_failure(node: torch.fx.Node) -> bool:
+def _can_fail_later(node: torch.fx.Node) -> bool:
     """Whether a call can fail at an op that depends on `node`: then it bails out, and nothing may be written
     before."""
     seen, later = {node}, node.next
@@ -107,7 +109,7 @@ def _may_fail(node: torch.fx.Node) -> bool:
     return may_raise(name, of_floats) or (unknown and not never_raises(name))
 
 
-def _is_over(node: torch.fx.Node, end: torch.fx.Node) -> bool:
+def _is_overwritable(node: torch.fx.Node, end: torch.fx.Node) -> bool:
     """Whether no op after `node` needs the input's old value, or the new value as a separate tensor."""
     old = base_of(end.args[0])[0]  # type: ignore[arg-type]
     later = node.next

@@ -4,8 +4,8 @@ Examples are an optimizer's parameters, a loop over a list, and `torch._foreach_
 
 A *part* is a set of ops that are connected by their results and by the inputs that they write.  Parts with
 equal descriptions are lowered to the same steps over different buffers, so only one of them is lowered
-(`Program.alike`).  If all ops are elementwise over tensors of one geometry, the description leaves this
-geometry out.
+(`Program.isomorphic_parts`).  If all ops are elementwise over tensors of one geometry, the description
+leaves this geometry out.
 
 A `_foreach_` op counts as one op for each item of its lists.
 """
@@ -28,14 +28,14 @@ from frameloom.ir.lower.numbers import Scalar
 from frameloom.ir.lower.ops.foreach import PLAIN_OF
 from frameloom.ir.lower.table import ELEMENTWISE, Ref
 from frameloom.ir.numbers import is_number
-from frameloom.ir.program import Alike, Buffer, is_cuda
+from frameloom.ir.program import Buffer, IsomorphicParts, is_cuda
 
 if TYPE_CHECKING:
     from frameloom.ir.lower.driver import Lowering
 
 Node = torch.fx.Node
-LEAST = 4  # parts; with fewer, it does not pay
-FEW = 16  # constants with at most so many elements are compared by value
+MIN_PARTS = 4  # parts; with fewer, it does not pay
+MAX_COMPARED_ELEMENTS = 16  # constants with at most so many elements are compared by value
 UNFIT = frozenset({"aten._assert_async.msg", "aten.as_strided.default", "aten._reshape_alias.default", "aten.view.dtype"})  # fmt: skip
 MASKED = "aten.index_put.default"
 SAME = frozenset({"aten.alias.default", "aten.detach.default"})
@@ -60,7 +60,7 @@ class _Op:
 
 @dataclass(eq=False, slots=True)
 class _Kind:
-    """Facts about an op's target; equal for equal targets, and quick to compare."""
+    """Properties of an op's target; equal for equal targets, and quick to compare."""
 
     splits: bool  # whether it counts as an op for each item
     elementwise: bool
@@ -90,17 +90,17 @@ def repeated_parts(
 ) -> tuple[list[list[Part]], set[Node]]:
     """Returns groups of isomorphic parts, and the nodes that several parts read."""
     graph = _Graph(nodes, constants, visible)
-    found: dict[Hashable, list[Part]] = {}
+    groups: dict[Hashable, list[Part]] = {}
     parts = graph.parts()
-    if len(parts) < LEAST:
+    if len(parts) < MIN_PARTS:
         return [], set()
     for ops in parts:
         part = Part(ops)
         try:
-            found.setdefault(graph.description(part), []).append(part)
+            groups.setdefault(graph.description(part), []).append(part)
         except (Unfit, TypeError):  # something that has no hash
             continue
-    return [group for group in found.values() if len(group) >= LEAST], graph.shared
+    return [group for group in groups.values() if len(group) >= MIN_PARTS], graph.shared
 
 
 @dataclass(eq=False, slots=True)
@@ -120,18 +120,18 @@ class Repeats:
         if not all(map(_has_plain_sizes, nodes)):
             return Repeats()
         groups, shared = repeated_parts(nodes, constants, visible)
-        found = Repeats(groups, shared)
+        repeats = Repeats(groups, shared)
         for op in (op for group in groups for part in group[1:] for op in part.ops):
             if op.item is None:
-                found.left_out.add(op.node)
+                repeats.left_out.add(op.node)
             else:
-                found.items.setdefault(op.node, set()).add(op.item)
-        for node, items in found.items.items():
-            found.left_out |= {n for n in node.users if n.args[1] in items}
-        return found
+                repeats.items.setdefault(op.node, set()).add(op.item)
+        for node, items in repeats.items.items():
+            repeats.left_out |= {n for n in node.users if n.args[1] in items}
+        return repeats
 
-    def stand_for(self, lowering: Lowering, ends: Any) -> tuple[Alike, ...]:
-        """Returns the Alikes for the parts that are left out, and sets the values of their nodes that are
+    def record_isomorphic_parts(self, lowering: Lowering, ends: Any) -> tuple[IsomorphicParts, ...]:
+        """Returns the IsomorphicParts for the parts that are left out, and sets the values of their nodes
         among `ends`."""
         if not self.groups:
             return ()
@@ -141,19 +141,21 @@ class Repeats:
             lowering.numbers.narrow[b].buffer for b in shared & lowering.numbers.narrow.keys()
         }
         returned = {n for n in flatten(ends) if type(n) is Node}
-        alike = tuple(self._alike(lowering, group, shared, returned) for group in self.groups)
+        isomorphic_parts = tuple(
+            self._isomorphic_parts(lowering, group, shared, returned) for group in self.groups
+        )
         for n in returned & self.left_out:
             if n.target is operator.getitem and n.args[0] in self.items:
                 lowering.values[n] = lowering.values[n.args[0]][n.args[1]]  # type: ignore[index]
-        return alike
+        return isomorphic_parts
 
-    def _alike(
+    def _isomorphic_parts(
         self,
         lowering: Lowering,
         group: list[Part],
         shared: frozenset[Buffer],
         returned: set[Node],
-    ) -> Alike:
+    ) -> IsomorphicParts:
         first = group[0]
         values, narrow = lowering.values, lowering.numbers.narrow
         own: list[Buffer] = []
@@ -161,9 +163,9 @@ class Repeats:
             (buffer,) = _buffers(values[leaf])
             own += [buffer, narrow[buffer].buffer] if buffer in narrow else [buffer]
         n_leaves = len(own)
-        made = [_value_of(values, op) for op in first.ops]
-        found = dict.fromkeys(b for v in made for b in _buffers(v))
-        own += [b for b in found if b not in shared and b not in set(own)]
+        results = [_value_of(values, op) for op in first.ops]
+        result_buffers = dict.fromkeys(b for v in results for b in _buffers(v))
+        own += [b for b in result_buffers if b not in shared and b not in set(own)]
         others = []
         for k, part in enumerate(group[1:], 1):
             theirs: list[Buffer] = []
@@ -172,33 +174,35 @@ class Repeats:
                 theirs += _buffers(value)
                 if own[len(theirs) - 1] in narrow:
                     theirs += _buffers(lowering.numbers.in_loops(value))
-            theirs += [_like(b, f"{b.name}_of_{k}", first, part) for b in own[n_leaves:]]
+            theirs += [_corresponding(b, f"{b.name}_of_{k}", first, part) for b in own[n_leaves:]]
             others.append(tuple(theirs))
-            self._give(lowering, part, made, dict(zip(own, theirs, strict=True)), returned)
+            self._set_results(
+                lowering, part, results, dict(zip(own, theirs, strict=True)), returned
+            )
         extent = None if first.geometry is None else math.prod(first.geometry[0])
-        return Alike(tuple(own), tuple(others), shared, extent)
+        return IsomorphicParts(tuple(own), tuple(others), shared, extent)
 
-    def _give(
+    def _set_results(
         self,
         lowering: Lowering,
         part: Part,
-        made: list[Any],
+        results: list[Any],
         own: dict[Buffer, Buffer],
         returned: set[Node],
     ) -> None:
         """Sets the values of a left-out part's ops that the graph returns."""
-        for op, like in zip(part.ops, made, strict=True):
+        for op, result in zip(part.ops, results, strict=True):
             if op.kind.writes:
                 lowering.values[op.node] = lowering.values[op.node.args[0]]  # type: ignore[index]
             elif op.item is not None:
                 items = lowering.values.get(op.node)
                 if items is None:
                     items = lowering.values[op.node] = [None] * len(op.node.meta["val"])
-                items[op.item] = _moved(like, op.value, own)
+                items[op.item] = _rebased(result, op.value, own)
             elif op.node in returned:
-                if not isinstance(like, Ref):
+                if not isinstance(result, Ref):
                     raise Unfit
-                lowering.values[op.node] = _moved(like, op.value, own)
+                lowering.values[op.node] = _rebased(result, op.value, own)
 
 
 def _has_plain_sizes(node: Node) -> bool:
@@ -212,7 +216,7 @@ def _has_plain_sizes(node: Node) -> bool:
     return True
 
 
-def _moved(ref: Any, val: Any, own: dict[Buffer, Buffer]) -> Ref:
+def _rebased(ref: Any, val: Any, own: dict[Buffer, Buffer]) -> Ref:
     shape, strides = tuple(map(int, val.shape)), tuple(map(int, val.stride()))
     moved: Ref = replace(ref, buffer=own.get(ref.buffer, ref.buffer), shape=shape, strides=strides)
     return moved
@@ -226,7 +230,7 @@ def _buffers(value: Any) -> list[Buffer]:
     return [v.buffer for v in flatten(value) if isinstance(v, Ref | Scalar)]
 
 
-def _like(b: Buffer, name: str, first: Part, part: Part) -> Buffer:
+def _corresponding(b: Buffer, name: str, first: Part, part: Part) -> Buffer:
     """Returns the buffer of `part` that corresponds to `b` of the first part."""
     if first.geometry is None or math.prod(b.shape) == 1:
         return replace(b, name=name)
@@ -307,12 +311,12 @@ class _Graph:
         for leaf in written:
             for n in users[leaf]:
                 leader[find(n)] = find(users[leaf][0])
-        for leaf, found in users.items():
+        for leaf, user_ops in users.items():
             own = self.number.get(leaf)
-            if len({find(n) for n in found}) > 1:
+            if len({find(n) for n in user_ops}) > 1:
                 self.shared.add(leaf)
             elif own is not None:
-                leader[find(found[0])] = find(own)
+                leader[find(user_ops[0])] = find(own)
         common = {self.number[n] for n in self.shared if n in self.number}
         parts: dict[int, list[_Op]] = {}
         unfit = {find(n) for n in (*common, *self.needed)}
@@ -339,7 +343,7 @@ class _Graph:
         leaves: dict[Node, Hashable] = {}
         if self.on_gpu and any(_on_cpu(op.value) for op in part.ops):
             raise Unfit
-        made = [self._made(op.value) for op in part.ops]
+        results = [self._geometry(op.value) for op in part.ops]
         elementwise = all(op.kind.elementwise or _is_masked(op) for op in part.ops)
 
         def token(a: Any) -> Hashable:
@@ -367,17 +371,19 @@ class _Graph:
             returned = self.returned.get(op.node, {})
             seen = tuple(returned.items()) if op.item is None else returned.get(op.item)
             key.append((op.kind, *map(token, op.args), *((k, token(v)) for k, v in op.kwargs.items()), seen))  # fmt: skip
-        given = [self._leaf(n) for n in leaves]
+        leaf_keys = [self._leaf(n) for n in leaves]
         part.leaves = [n for n in leaves if n not in self.shared]
         if elementwise:
-            part.geometry = _one_geometry([*given, *made])
+            part.geometry = _one_geometry([*leaf_keys, *results])
         if part.geometry is not None:
-            given, made = ([_without(g, part.geometry) for g in gs] for gs in (given, made))
-        return (part.geometry is None, tuple(key), tuple(given), tuple(made))
+            leaf_keys, results = (
+                [_without(g, part.geometry) for g in gs] for gs in (leaf_keys, results)
+            )
+        return (part.geometry is None, tuple(key), tuple(leaf_keys), tuple(results))
 
-    def _made(self, val: Any) -> Hashable:
+    def _geometry(self, val: Any) -> Hashable:
         if isinstance(val, list | tuple):
-            return tuple(map(self._made, val))
+            return tuple(map(self._geometry, val))
         if val is None:
             return None
         if not is_tensor(val):
@@ -397,16 +403,16 @@ class _Graph:
             # once.
             if math.prod(val.shape) > 1:
                 raise Unfit
-            return ("shared", self._made(val), id(node))
+            return ("shared", self._geometry(val), id(node))
         if node.op == "get_attr":
-            return ("constant", self._made(val), self._contents(node))
-        return self._made(val)
+            return ("constant", self._geometry(val), self._contents(node))
+        return self._geometry(val)
 
     def _contents(self, node: Node) -> Hashable:
         tensor: Any = self.constants
         for word in str(node.target).split("."):
             tensor = getattr(tensor, word)
-        if tensor.numel() > FEW or tensor.device.type != "cpu":
+        if tensor.numel() > MAX_COMPARED_ELEMENTS or tensor.device.type != "cpu":
             raise Unfit
         with computing():
             return (*map(repr, tensor.flatten().tolist()),)
@@ -441,10 +447,10 @@ def _is_masked(op: _Op) -> bool:
     return mask.dtype is torch.bool and same and math.prod(value.shape) == 1
 
 
-def _one_geometry(found: list[Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def _one_geometry(descriptions: list[Any]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Returns shape and strides of all tensors with more than one element; None if they differ."""
     geometry = None
-    for g in found:
+    for g in descriptions:
         match g:
             case (tuple() as shape, tuple() as strides, *_) if max(shape, default=1) > 1:
                 if geometry is None:

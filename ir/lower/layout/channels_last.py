@@ -21,25 +21,25 @@ from frameloom.ir.symbolic.expr import hint_of, is_size
 
 CONVOLUTION = "aten.convolution.default"
 BACKWARD = "aten.convolution_backward.default"
-LAID = "laid"  # key in a placeholder's meta: the actual strides of the tensor
+ACTUAL_STRIDES = "laid"  # key in a placeholder's meta: the actual strides of the tensor
 # Library calls on a channels-last tensor whose results are channels last, too.
-FAITHFUL = frozenset(
+LAYOUT_PRESERVING = frozenset(
     f"aten.{name}.default"
     for name in (
         "max_pool2d_with_indices", "avg_pool2d", "upsample_nearest2d", "upsample_bilinear2d",
     )
 )  # fmt: skip
 # Views that state their own strides, whatever the strides of their base.
-LITERAL = frozenset({"aten.as_strided.default", "aten._reshape_alias.default"})
-LEAST_BYTES = 1 << 20  # with fewer bytes to convert, other strides do not pay
+EXPLICIT_STRIDES = frozenset({"aten.as_strided.default", "aten._reshape_alias.default"})
+MIN_BYTES = 1 << 20  # with fewer bytes to convert, other strides do not pay
 # Bytes of a convolution's input and result on the CPU: PyTorch has special code for smaller ones.
-LEAST_AROUND = 1 << 16
+MIN_TENSOR_BYTES = 1 << 16
 PRODUCT = "aten.mm.default"
 products = True  # whether convolutions that are matrix products are called as such
 everywhere = False  # for tests: on every device, at any cost
 
 
-class Relaid:
+class RestridedTensor:
     """A tensor's geometry (a node's `meta["val"]`) with other strides."""
 
     def __init__(self, val: Any, strides: Sequence[int]) -> None:
@@ -56,51 +56,57 @@ class Relaid:
 def chosen(nodes: Iterable[torch.fx.Node], onednn: bool) -> frozenset[torch.fx.Node]:
     """Returns the convolutions that get channels-last tensors.  `onednn`: whether oneDNN computes those on
     the CPU."""
-    found = [n for n in nodes if str(n.target) in (CONVOLUTION, BACKWARD) and _possible(n, onednn)]
-    if not found or everywhere:
-        return frozenset(found)
-    on_cpu = [n for n in found if not is_cuda(str(_operands(n)[0].meta["val"].device))]
-    return _chosen_on_cpu(on_cpu) | _chosen_on_gpu([n for n in found if n not in on_cpu])
+    convolutions = [
+        n for n in nodes if str(n.target) in (CONVOLUTION, BACKWARD) and _is_candidate(n, onednn)
+    ]
+    if not convolutions or everywhere:
+        return frozenset(convolutions)
+    on_cpu = [n for n in convolutions if not is_cuda(str(_operands(n)[0].meta["val"].device))]
+    return _chosen_on_cpu(on_cpu) | _chosen_on_gpu([n for n in convolutions if n not in on_cpu])
 
 
-def _chosen_on_cpu(found: Sequence[torch.fx.Node]) -> frozenset[torch.fx.Node]:
+def _chosen_on_cpu(convolutions: Sequence[torch.fx.Node]) -> frozenset[torch.fx.Node]:
     """Chooses on the CPU.  oneDNN converts input and result of each convolution that is not channels last,
     and the weight in any case.  With channels-last tensors the weight is converted before the call (a
     constant one when it is packed).  So a convolution is chosen if its input and result are larger than the
     weight that has to be converted."""
-    some, moved = [], 0
-    for node in found:
+    selected, moved = [], 0
+    for node in convolutions:
         x, weight = (n.meta["val"] for n in node.args[:2])  # type: ignore[union-attr]
         around = _bytes(x) + _bytes(node.meta["val"])
         is_packed = node.args[1].op == "get_attr"  # type: ignore[union-attr]
-        free = is_packed or same_bytes(weight.shape, weight.stride())
+        free = is_packed or is_dense_channels_last(weight.shape, weight.stride())
         converted = 0 if free else _bytes(weight)
-        if around >= max(LEAST_AROUND, converted):
-            some.append(node)
+        if around >= max(MIN_TENSOR_BYTES, converted):
+            selected.append(node)
             moved += 2 * around
-    return frozenset(some if moved >= LEAST_BYTES else ())
+    return frozenset(selected if moved >= MIN_BYTES else ())
 
 
-def _chosen_on_gpu(found: Sequence[torch.fx.Node]) -> frozenset[torch.fx.Node]:
+def _chosen_on_gpu(convolutions: Sequence[torch.fx.Node]) -> frozenset[torch.fx.Node]:
     """Chooses on a GPU: all of the convolutions, or none."""
     saved = cost = 0
     converted: set[Any] = set()
-    for node in found:
+    for node in convolutions:
         x, weight, result = _operands(node)
         around = [x, result]
         if str(node.target) == BACKWARD and (x_gradient := node.meta["val"][0]) is not None:
             saved += 2 * _bytes(x_gradient)
         for source in around:
             val = source.meta["val"]
-            saved += 0 if is_last(val.shape, _strides(source)) else 2 * _bytes(val)
+            saved += 0 if is_channels_last(val.shape, _strides(source)) else 2 * _bytes(val)
         for source in (x, weight):
             val = source.meta["val"]
             given = source is weight or source.op == "placeholder"
-            if given and source not in converted and not same_bytes(val.shape, _strides(source)):
+            if (
+                given
+                and source not in converted
+                and not is_dense_channels_last(val.shape, _strides(source))
+            ):
                 converted.add(source)
                 cost += 2 * _bytes(val)
     # Weights are converted in either layout: by cuDNN or by a kernel of ours.
-    return frozenset(found if saved >= max(LEAST_BYTES, cost) else ())
+    return frozenset(convolutions if saved >= max(MIN_BYTES, cost) else ())
 
 
 def _operands(node: torch.fx.Node) -> tuple[Any, Any, Any]:
@@ -113,11 +119,11 @@ def _operands(node: torch.fx.Node) -> tuple[Any, Any, Any]:
 
 
 def _strides(node: torch.fx.Node) -> tuple[int, ...]:
-    found: tuple[int, ...] = node.meta.get(LAID) or node.meta["val"].stride()
-    return found
+    strides: tuple[int, ...] = node.meta.get(ACTUAL_STRIDES) or node.meta["val"].stride()
+    return strides
 
 
-def _possible(node: torch.fx.Node, onednn: bool) -> bool:
+def _is_candidate(node: torch.fx.Node, onednn: bool) -> bool:
     x, weight, result = (n.meta.get("val") for n in _operands(node))
     if any(v is None or len(v.shape) != 4 or 0 in v.shape for v in (x, weight, result)):
         return False
@@ -144,19 +150,19 @@ def _tf32() -> bool:
         return False
 
 
-def last_strides(shape: Sequence[int]) -> tuple[int, ...]:
+def channels_last_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Returns the strides of a dense channels-last tensor."""
     _, channels, height, width = shape
     return (channels * height * width, 1, channels * width, channels)
 
 
-def same_bytes(shape: Sequence[int], strides: Sequence[int]) -> bool:
+def is_dense_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether every element has the same place as in a dense channels-last tensor."""
-    pairs = zip(shape, strides, last_strides(shape), strict=True)
+    pairs = zip(shape, strides, channels_last_strides(shape), strict=True)
     return all(extent == 1 or stride == wanted for extent, stride, wanted in pairs)
 
 
-def is_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
+def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether neighbours in memory are channels of one pixel (a slice of the channels counts as channels
     last, too)."""
     if len(shape) != 4 or shape[1] == 1 or shape[2] * shape[3] == 1 or strides[1] != 1:
@@ -187,26 +193,26 @@ def layout(val: Any, operands: Iterable[Any]) -> Any:
     """Returns the geometry for the result of our own kernel: channels last if an operand is, else `val`."""
     if len(val.shape) != 4 or 0 in val.shape or product(val.shape[2:]) == 1:
         return val
-    if any(isinstance(r, Ref) and is_last(r.shape, r.strides) for r in operands):
-        return Relaid(val, last_strides(val.shape))
+    if any(isinstance(r, Ref) and is_channels_last(r.shape, r.strides) for r in operands):
+        return RestridedTensor(val, channels_last_strides(val.shape))
     return val
 
 
-def view_again(
+def replay_view(
     target: Any, base: Ref, arguments: Sequence[Any], options: dict[str, Any]
 ) -> tuple[Any, ...] | None:
     """Returns (shape, strides, offset) of a view of `base` in its actual layout, one for each view of the op;
     None if no view of it shows the elements of the program's view."""
-    if str(target) in LITERAL or any(map(is_size, (*base.shape, *base.strides))):
+    if str(target) in EXPLICIT_STRIDES or any(map(is_size, (*base.shape, *base.strides))):
         return None
     if str(target) == "aten._unsafe_view.default":
         target = torch.ops.aten.view.default
     meta = torch.empty_strided(base.shape, base.strides, dtype=base.torch_dtype, device="meta")
     try:
-        found = target(meta, *arguments, **options)
+        result = target(meta, *arguments, **options)
     except RuntimeError:
         return None
-    views = found if isinstance(found, (list, tuple)) else [found]
+    views = result if isinstance(result, (list, tuple)) else [result]
     if any(v.dtype != base.torch_dtype for v in views):
         return None
     return tuple(

@@ -15,7 +15,7 @@ import torch
 from frameloom.ir.lower.geometry import is_constant, origin, result_of, store_of, view_of
 from frameloom.ir.lower.layout import channels_last, onednn
 from frameloom.ir.lower.layout.channels_last import CONVOLUTION
-from frameloom.ir.lower.layout.relayout import as_returned, laid
+from frameloom.ir.lower.layout.relayout import as_returned, restrided
 from frameloom.ir.lower.table import TABLE, Call, Decline, Ref, Result
 from frameloom.ir.program import Buffer, Extern, Kind, is_cuda
 from frameloom.ir.symbolic.expr import number
@@ -40,13 +40,16 @@ def convolution(lowering: Lowering, node: torch.fx.Node, arguments: Sequence[Any
     """Returns the result of a convolution that gets channels-last tensors."""
     val: Any = node.meta["val"]
     x, weight, bias = (lowering.argument(a) for a in arguments[:3])
-    x = laid(lowering, x, channels_last.last_strides(x.shape), node)
-    meta = channels_last.Relaid(val, channels_last.last_strides(val.shape))
+    x = restrided(lowering, x, channels_last.channels_last_strides(x.shape), node)
+    meta = channels_last.RestridedTensor(val, channels_last.channels_last_strides(val.shape))
     c = _Convolution(x, weight, bias, arguments[3:], meta)
     on_gpu = is_cuda(str(val.device)) or channels_last.everywhere
     if is_constant(weight) and not on_gpu:
         return _packed(lowering, node, c)
-    c = replace(c, weight=laid(lowering, weight, channels_last.last_strides(weight.shape), node))
+    c = replace(
+        c,
+        weight=restrided(lowering, weight, channels_last.channels_last_strides(weight.shape), node),
+    )
     if on_gpu:
         return _on_a_gpu(lowering, node, c)
     return _product_of_onednn(lowering, node, c) or _library(lowering, node, c)
@@ -54,20 +57,20 @@ def convolution(lowering: Lowering, node: torch.fx.Node, arguments: Sequence[Any
 
 def _packed(lowering: Lowering, node: torch.fx.Node, c: _Convolution) -> Ref:
     """Calls oneDNN with a weight in oneDNN's layout, and with the activation function that follows."""
-    last, function = onednn.following(node, lowering.returned)
+    last, function = onednn.fused_activation(node, lowering.returned)
     packed = onednn.packed_convolution(lowering, c.weight, c.x.shape, c.options)
     stride, padding, dilation, _, _, groups = c.options
     rest = (packed, c.bias and view_of(c.bias), padding, stride, dilation, groups, function, (), "")
     args = (view_of(c.x), *map(lowering.plain, rest))
-    found: Ref = lowering.extern(last, onednn.CONVOLUTION, args, (), [c.meta], False)
-    lowering.given.update(dict.fromkeys((node, last), found))
-    return found
+    result: Ref = lowering.extern(last, onednn.CONVOLUTION, args, (), [c.meta], False)
+    lowering.precomputed.update(dict.fromkeys((node, last), result))
+    return result
 
 
 def _library(lowering: Lowering, node: torch.fx.Node, c: _Convolution) -> Ref:
     given = lowering.plain((c.x, c.weight, c.bias, *c.options))
-    found: Ref = lowering.extern(node, CONVOLUTION, given, (), [c.meta], False)
-    return found
+    result: Ref = lowering.extern(node, CONVOLUTION, given, (), [c.meta], False)
+    return result
 
 
 def _product_of_onednn(lowering: Lowering, node: torch.fx.Node, c: _Convolution) -> Ref | None:
@@ -105,9 +108,9 @@ def _on_a_gpu(lowering: Lowering, node: torch.fx.Node, c: _Convolution) -> Ref:
         given = lowering.plain((c.x, c.weight, None, *c.options))
         lowering.steps.append(Extern(CONVOLUTION, given, (), (result,), origin(node)))
         raw = lowering.ref(result, c.meta)
-    beside = replace(c.bias, shape=(*c.bias.shape, 1, 1), strides=(*c.bias.strides, 0, 0))
+    bias = replace(c.bias, shape=(*c.bias.shape, 1, 1), strides=(*c.bias.strides, 0, 0))
     call = Call("aten.add.Tensor", ("self", "other", "alpha"), (result_of(val),))
-    value = TABLE[call.target](call, raw, beside, 1)
+    value = TABLE[call.target](call, raw, bias, 1)
     meta = val if visible else c.meta
     into = lowering.buffer(node.name, meta, kind)
     ref = lowering.ref(into, meta)

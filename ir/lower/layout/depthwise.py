@@ -13,17 +13,17 @@ from dataclasses import dataclass
 
 from frameloom.ir import index
 from frameloom.ir.lower.expr import Expr
-from frameloom.ir.lower.layout.channels_last import is_last
+from frameloom.ir.lower.layout.channels_last import is_channels_last
 from frameloom.ir.lower.ops.copies import within
-from frameloom.ir.lower.ops.reduce import element, line
+from frameloom.ir.lower.ops.reduce import element, reduction_slice
 from frameloom.ir.lower.ops.unfold import Side
 from frameloom.ir.lower.table import Ref, positions, product, read
 from frameloom.ir.node import Node
 from frameloom.ir.substitute import TRUE, conjunction
 from frameloom.ir.symbolic.expr import Size
 
-WRITTEN_OUT = 4  # windows that contain a pixel: more do not fit into registers
-LARGEST = 25  # positions of a window: each one reads all of the image
+MAX_UNROLLED = 4  # windows that contain a pixel: more do not fit into registers
+MAX_TAPS = 25  # positions of a window: each one reads all of the image
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Depthwise:
         sample, channel, *pixel = positions(self.x.shape)
         down, right = (s.holders(p) for s, p in zip(self.sides, pixel, strict=True))
         many = self.each * len(down) * len(right)
-        if not 0 < many <= WRITTEN_OUT or all(s.stride == 1 for s in self.sides):
+        if not 0 < many <= MAX_UNROLLED or all(s.stride == 1 for s in self.sides):
             return None
         total = None
-        for k, above, beside in itertools.product(range(self.each), down, right):
-            windows, taps, there = zip(above, beside, strict=True)
+        for k, row_window, column_window in itertools.product(range(self.each), down, right):
+            windows, taps, there = zip(row_window, column_window, strict=True)
             inside = conjunction(*there)
             out = index.add(index.mul(channel, self.each), index.index(k))
             factor = _masked(self.weight, [out, index.index(0), *taps], inside)
@@ -57,10 +57,10 @@ class Depthwise:
     def of_weight(self) -> Expr | None:
         """Returns the weight's gradient, a sum over all windows, in each of which a tap meets another pixel;
         None if the window is large."""
-        if product(self.weight.shape[2:]) > LARGEST:
+        if product(self.weight.shape[2:]) > MAX_TAPS:
             return None
         out, _, *taps = positions(self.weight.shape)
-        over = line(self.grad.shape, [0, 2, 3], [out], keepdim=False)
+        over = reduction_slice(self.grad.shape, [0, 2, 3], [out], keepdim=False)
         sample, _, *windows = over.at
         at = [s.pixel(w, t) for s, w, t in zip(self.sides, windows, taps, strict=True)]
         inside = conjunction(*(within(p, 0, s.extent) for p, s in zip(at, self.sides, strict=True)))
@@ -72,14 +72,19 @@ def depthwise(grad: Ref, x: Ref, weight: Ref, options: Sequence[object]) -> Dept
     """Returns the convolution if it is depthwise and suitable, else None.  `options`: stride, padding,
     dilation, whether it is transposed, the padding of results, the number of groups."""
     stride, padding, dilation, transposed, _, groups = options
-    if transposed or groups == 1 or groups != x.shape[1] or not is_last(x.shape, x.strides):
+    if (
+        transposed
+        or groups == 1
+        or groups != x.shape[1]
+        or not is_channels_last(x.shape, x.strides)
+    ):
         return None
     if x.dtype is None or not weight.dtype is grad.dtype is x.dtype:
         return None
     if any(isinstance(n, Size) for n in x.shape):
         return None
-    facts = (weight.shape[2:], dilation, padding, stride, grad.shape[2:])
-    down, right = (Side(*side) for side in zip(x.shape[2:], *facts, strict=True))  # type: ignore[call-overload]
+    parameters = (weight.shape[2:], dilation, padding, stride, grad.shape[2:])
+    down, right = (Side(*side) for side in zip(x.shape[2:], *parameters, strict=True))  # type: ignore[call-overload]
     return Depthwise(grad, x, weight, (down, right), weight.shape[0] // x.shape[1])
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LINEAR = "mkldnn._linear_pointwise.default"
 CONVOLUTION = "mkldnn._convolution_pointwise.default"
 FUNCTIONS = {"aten.relu.default": "relu"}  # functions that a call can apply to its result, exactly
-LEAST = 1 << 21  # multiplications: below, the overhead of a oneDNN call is larger than its gain
+MIN_MULTIPLICATIONS = 1 << 21  # below, the overhead of a oneDNN call is larger than its gain
 PRODUCTS = ("aten.mm.default", "aten.addmm.default")
 
 
@@ -48,7 +48,11 @@ def product(
         return None
     (rows, length), columns = a.shape, b.shape[1]
     # With one row, every library reads as fast as memory allows.
-    if rows == 1 or hint_of(rows * length * columns) < LEAST or a.strides != (length, 1):
+    if (
+        rows == 1
+        or hint_of(rows * length * columns) < MIN_MULTIPLICATIONS
+        or a.strides != (length, 1)
+    ):
         return None
     if not _is_dense(b) or (bias and not _is_row(bias[0], columns)):
         return None
@@ -106,19 +110,19 @@ def _packed(
     lowering: Lowering, weight: View, key: tuple[Any, ...], pack: Callable[[torch.Tensor], Any]
 ) -> View:
     """Returns a constant that `pack` makes of another one; equal requests share it."""
-    found = lowering.packed.get((weight, key))
-    if found is None:
+    packed = lowering.packed.get((weight, key))
+    if packed is None:
         with computing():
             tensor = pack(lowering.tensor(weight))
         name = f"{weight.buffer.name}_packed{len(lowering.packed)}"
         strides = contiguous_strides(weight.shape)  # a formality: only oneDNN reads it
         buffer = Buffer(name, None, weight.shape, strides, Kind.CONSTANT, torch.float32)
         lowering.constants[buffer] = tensor
-        found = lowering.packed[weight, key] = View(buffer, weight.shape, strides)
-    return found
+        packed = lowering.packed[weight, key] = View(buffer, weight.shape, strides)
+    return packed
 
 
-def following(
+def fused_activation(
     node: torch.fx.Node, returned: Collection[tuple[torch.fx.Node, int]]
 ) -> tuple[torch.fx.Node, str]:
     """Returns the last node that a call for `node` can compute as well, and the function that it applies for

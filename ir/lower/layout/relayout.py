@@ -18,32 +18,32 @@ if TYPE_CHECKING:
     from frameloom.ir.lower.driver import Lowering
 
 
-def is_relaid(graph: Lowering, node: Any, ref: Any) -> bool:
+def is_restrided(graph: Lowering, node: Any, ref: Any) -> bool:
     """Whether the value has other strides than the program sees."""
-    if not graph.relays or not isinstance(ref, Ref):
+    if not graph.has_internal_layouts or not isinstance(ref, Ref):
         return False
     # A lazy view (conjugated or negated) is a computed copy: the layout of the view's memory does not matter.
     if node in graph.raw:
         return False
-    if node.op != "call_function" and channels_last.LAID not in node.meta:
+    if node.op != "call_function" and channels_last.ACTUAL_STRIDES not in node.meta:
         return False
     return ref.strides != tuple(map(number, node.meta["val"].stride()))
 
 
-def as_seen(graph: Lowering, node: Any) -> Any:
+def with_visible_strides(graph: Lowering, node: Any) -> Any:
     """Returns the value of a node with the strides that the program sees."""
     ref = graph.values[node]
-    if not is_relaid(graph, node, ref):
+    if not is_restrided(graph, node, ref):
         return ref
     root, k = base_of(node)
     whole, val = graph.values[root], root.meta["val"]
     if isinstance(whole, list):
         whole, val = whole[k], val[k]
-    copy = laid(graph, whole, tuple(map(number, val.stride())), node)
+    copy = restrided(graph, whole, tuple(map(number, val.stride())), node)
     return graph.ref(copy.buffer, node.meta["val"]) if node is not root else copy
 
 
-def laid(
+def restrided(
     graph: Lowering, ref: Ref, strides: tuple[int, ...], node: torch.fx.Node, kind: Kind = Kind.TEMP
 ) -> Ref:
     """Returns the same values with these strides: a copy, unless every element is in the right place
@@ -53,19 +53,19 @@ def laid(
         return replace(ref, strides=strides)
     if ref.strides == strides:
         return ref
-    found = graph.copies.get((ref, strides))
-    if found is None and is_constant(ref) and kind is Kind.TEMP:
-        found = graph.copies[ref, strides] = _constant_laid(graph, ref, strides)
-    if found is None:
+    copy = graph.copies.get((ref, strides))
+    if copy is None and is_constant(ref) and kind is Kind.TEMP:
+        copy = graph.copies[ref, strides] = _restrided_constant(graph, ref, strides)
+    if copy is None:
         name = f"{ref.buffer.name}_laid{len(graph.copies)}"
         buffer = Buffer(name, ref.dtype, ref.shape, strides, kind, None, ref.buffer.device)
         graph.base_offset[buffer] = 0
-        found = replace(ref, buffer=buffer, strides=strides, offset=0)
+        copy = replace(ref, buffer=buffer, strides=strides, offset=0)
         value = read(ref, positions(ref.shape))
-        graph.steps.append(graph.kernel("aten.relayout", store_of(found, value), node))
-        graph.copies[ref, strides] = found
-        graph.copies[found, ref.strides] = ref
-    return found
+        graph.steps.append(graph.kernel("aten.relayout", store_of(copy, value), node))
+        graph.copies[ref, strides] = copy
+        graph.copies[copy, ref.strides] = ref
+    return copy
 
 
 def as_returned(graph: Lowering, node: torch.fx.Node, ref: Ref, k: int = 0) -> Ref:
@@ -75,10 +75,10 @@ def as_returned(graph: Lowering, node: torch.fx.Node, ref: Ref, k: int = 0) -> R
         return ref
     val = node.meta["val"]
     seen = val[k] if isinstance(val, (list, tuple)) else val
-    return laid(graph, ref, tuple(map(number, seen.stride())), node, Kind.OUTPUT)
+    return restrided(graph, ref, tuple(map(number, seen.stride())), node, Kind.OUTPUT)
 
 
-def _constant_laid(graph: Lowering, ref: Ref, strides: tuple[int, ...]) -> Ref:
+def _restrided_constant(graph: Lowering, ref: Ref, strides: tuple[int, ...]) -> Ref:
     """Returns a constant with the same values and other strides."""
     tensor = graph.tensor(view_of(ref))
     with computing():

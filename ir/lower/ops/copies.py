@@ -15,16 +15,16 @@ from frameloom.ir.substitute import compare, conjunction, select
 from frameloom.ir.symbolic.compare import bounds
 from frameloom.ir.symbolic.expr import hint_of
 
-# Each piece becomes a loop of its own wherever the result is used.  So the library copies a long list of
-# large pieces, such as in a DenseNet, where each list is longer than the last.
-MANY_PIECES = 16
-FEW_ELEMENTS = 4096
-MOST_PIECES = 48  # for results with few elements
+# Each operand becomes a loop of its own wherever the result is used.  So the library copies a long list of
+# large operands, such as in a DenseNet, where each list is longer than the last.
+MAX_OPERANDS = 16
+SMALL_RESULT = 4096
+MAX_SMALL_OPERANDS = 48  # for results with few elements
 
 
-def check_pieces(call: Call, tensors: Sequence[Ref]) -> None:
-    few = math.prod(map(hint_of, call.shape)) <= FEW_ELEMENTS
-    if len(tensors) > (MOST_PIECES if few else MANY_PIECES):
+def check_operand_count(call: Call, tensors: Sequence[Ref]) -> None:
+    few = math.prod(map(hint_of, call.shape)) <= SMALL_RESULT
+    if len(tensors) > (MAX_SMALL_OPERANDS if few else MAX_OPERANDS):
         raise Decline
 
 
@@ -44,11 +44,11 @@ def shifted(at: Sequence[Node], dim: int, by: int) -> list[Node]:
 
 @lowering("aten.cat.default")
 def cat(call: Call, tensors: Sequence[Ref], dim: int) -> Expr:
-    check_pieces(call, tensors)
+    check_operand_count(call, tensors)
     dim = dimension(dim, len(call.shape))
     at = call.at()
     start = 0
-    pieces: list[tuple[int, Expr]] = []
+    parts: list[tuple[int, Expr]] = []
     for t in tensors:
         # Eager skips empty vectors, whatever the shape of the others.
         if t.shape == (0,) or t.shape[dim] == 0:
@@ -56,17 +56,17 @@ def cat(call: Call, tensors: Sequence[Ref], dim: int) -> Expr:
         end = start + t.shape[dim]
         mask = within(at[dim], start, end)
         value = read(t, shifted(at, dim, -start), None if mask.op is Op.CONST else mask)
-        pieces.append((end, value.cast(call.dtype)))
+        parts.append((end, value.cast(call.dtype)))
         start = end
-    result = pieces[-1][1].node
-    for end, value in reversed(pieces[:-1]):
+    result = parts[-1][1].node
+    for end, value in reversed(parts[:-1]):
         result = select(compare(Op.LT, at[dim], index.index(end)), value.node, result)
     return Expr(result)
 
 
 @lowering("aten.stack.default")
 def stack(call: Call, tensors: Sequence[Ref], dim: int) -> Expr:
-    check_pieces(call, tensors)
+    check_operand_count(call, tensors)
     dim = dimension(dim, len(call.shape))
     at = call.at()
     rest = at[:dim] + at[dim + 1 :]

@@ -114,5 +114,5 @@ def _triangle(call: Call, x: Ref, op: Op, diagonal: int) -> Expr:
     if x.ndim < 2:
         raise Decline
     at = call.at()
-    kept = compare(op, index.sub(at[-1], at[-2]), index.index(diagonal))
-    return where(Expr(kept), read(x, at), 0)
+    mask = compare(op, index.sub(at[-1], at[-2]), index.index(diagonal))
+    return where(Expr(mask), read(x, at), 0)

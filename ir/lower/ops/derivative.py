@@ -182,9 +182,9 @@ def glu_backward(call: Call, grad: Ref, x: Ref, dim: int) -> Expr:
     inner = index.mod(at[dim], half)
 
     def place(position: Node) -> list[Node]:
-        found = list(at)
-        found[dim] = position
-        return found
+        coordinates = list(at)
+        coordinates[dim] = position
+        return coordinates
 
     dy = read(grad, place(inner)).wide()
     value = read(x, place(inner)).wide()
@@ -254,5 +254,5 @@ def binary_cross_entropy_backward(
     if weight is not None or call.dtype.is_half:
         raise Decline
     dy, p, t = _share(call, grad, [x, target])
-    found = dy * (p - t) / maximum((1 - p) * p, 1e-12)
-    return found / x.numel if reduction == MEAN else found
+    gradient = dy * (p - t) / maximum((1 - p) * p, 1e-12)
+    return gradient / x.numel if reduction == MEAN else gradient

@@ -120,11 +120,11 @@ def indexed(
     shared, rest = out[first : first + ndim], out[:first] + out[first + ndim :]
     at: list[Node] = []
     masks = []
-    kept = iter(rest)
+    remaining = iter(rest)
     for d in range(x.ndim):
         i = indices[d] if d < len(indices) else None
         if i is None:
-            at.append(next(kept))
+            at.append(next(remaining))
             continue
         position = wrapped(data_index(i, shared), x.shape[d])
         mask = inside(position, x.shape[d])

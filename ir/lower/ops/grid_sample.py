@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from frameloom.ir import index
 from frameloom.ir.dtype import DType
 from frameloom.ir.lower.expr import Expr, floor, minimum, rint, where
-from frameloom.ir.lower.layout.channels_last import is_last
+from frameloom.ir.lower.layout.channels_last import is_channels_last
 from frameloom.ir.lower.ops.interpolate import clamped
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, read
 from frameloom.ir.node import Node
@@ -17,7 +17,7 @@ from frameloom.ir.substitute import TRUE, conjunction
 
 BILINEAR, NEAREST = 0, 1
 ZEROS, BORDER, REFLECTION = 0, 1, 2
-FEW = 8  # channels
+MIN_CHANNELS = 8  # channels
 
 Tap = tuple[Node, Node, Expr]  # pixel of one dimension, whether it is in the image, weight
 
@@ -26,9 +26,13 @@ Tap = tuple[Node, Node, Expr]  # pixel of one dimension, whether it is in the im
 def grid_sampler(call: Call, x: Ref, grid: Ref, mode: int, padding: int, aligned: bool) -> Expr:
     if is_cuda(call.device) or x.dtype not in (DType.F32, DType.F64) or 0 in x.shape:
         raise Decline
-    if mode not in (BILINEAR, NEAREST) or x.dtype is not grid.dtype or is_last(x.shape, x.strides):
+    if (
+        mode not in (BILINEAR, NEAREST)
+        or x.dtype is not grid.dtype
+        or is_channels_last(x.shape, x.strides)
+    ):
         raise Decline
-    few = x.shape[1] < FEW and (mode, padding) != (BILINEAR, ZEROS)
+    few = x.shape[1] < MIN_CHANNELS and (mode, padding) != (BILINEAR, ZEROS)
     if padding == REFLECTION or few:
         raise Decline  # most time goes into finding the pixels, and the library does it with twice the lanes
     batch, channel, *place = call.at()

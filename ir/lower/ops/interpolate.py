@@ -22,7 +22,7 @@ from frameloom.ir.ops import Op
 from frameloom.ir.program import is_cuda
 from frameloom.ir.substitute import compare, select
 
-LARGEST_DENOMINATOR = 1 << 16
+MAX_DENOMINATOR = 1 << 16
 
 
 def clamped(position: Node, last: int) -> Node:
@@ -55,8 +55,8 @@ class Side:
     on_cpu: bool = True
 
     def fraction(self) -> tuple[int, int]:
-        found = Fraction(self.scale).limit_denominator(LARGEST_DENOMINATOR)
-        return found.numerator, found.denominator
+        ratio = Fraction(self.scale).limit_denominator(MAX_DENOMINATOR)
+        return ratio.numerator, ratio.denominator
 
     def below(self) -> Node:
         """Returns the pixel of the image at or below a pixel of the result, not clamped."""

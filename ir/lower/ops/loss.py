@@ -11,7 +11,7 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.index import index
 from frameloom.ir.lower.expr import Expr, absolute, exp, log, log1p, maximum, minimum, where
 from frameloom.ir.lower.ops.gather import data_index, inside
-from frameloom.ir.lower.ops.reduce import Line, line
+from frameloom.ir.lower.ops.reduce import ReductionSlice, reduction_slice
 from frameloom.ir.lower.promote import common_dtype, wide_dtype
 from frameloom.ir.lower.table import Call, Decline, Ref, broadcasts, lowering, positions, read
 from frameloom.ir.node import Node, const
@@ -31,30 +31,30 @@ def nll_loss(
     results = []
     for result in (0, 1):
         if reduction == NONE:
-            over = Line(call.at(0), (), 1)
+            over = ReductionSlice(call.at(0), (), 1)
         else:
-            over = line(target.shape, range(target.ndim), [], keepdim=False)
+            over = reduction_slice(target.shape, range(target.ndim), [], keepdim=False)
         chosen = data_index(target, over.at)
         counted = chosen.ne(ignore_index)
         mask = inside(chosen, classes)
         if result == 0:
             allowed = Expr(mask) | chosen.eq(ignore_index)
             call.check(allowed, "IndexError", "Target is out of bounds.")
-        kept = conjunction(counted.node, mask)
+        valid = conjunction(counted.node, mask)
         at: list[Node] = [chosen.node] if x.ndim == 1 else [*over.at[:1], chosen.node, *over.at[1:]]
-        log_probability = read(x, at, kept).wide()
+        log_probability = read(x, at, valid).wide()
         scale = (
-            read(weight, [chosen.node], kept).cast(log_probability.dtype)
+            read(weight, [chosen.node], valid).cast(log_probability.dtype)
             if weight is not None
-            else Expr(kept).cast(log_probability.dtype)
+            else Expr(valid).cast(log_probability.dtype)
         )
         loss = -log_probability * scale if weight is not None else -log_probability
         zero = Expr(const(0, log_probability.dtype))
         if result == 0:
             total = (
-                over.fold("sum", where(Expr(kept), loss, zero))
+                over.fold("sum", where(Expr(valid), loss, zero))
                 if reduction
-                else where(Expr(kept), loss, zero)
+                else where(Expr(valid), loss, zero)
             )
             results.append(total / over.fold("sum", scale) if reduction == MEAN else total)
         else:
@@ -82,9 +82,9 @@ def _elementwise(
     if any(w.torch_dtype != x.torch_dtype or not broadcasts(w.shape, shape) for w in tensors[2:]):
         raise Decline
     over = (
-        Line(call.at(), (), 1)
+        ReductionSlice(call.at(), (), 1)
         if reduction == NONE
-        else line(x.shape, range(x.ndim), [], keepdim=False)
+        else reduction_slice(x.shape, range(x.ndim), [], keepdim=False)
     )
     wide = wide_dtype(common)
     loss = formula(*(t and read(t, over.at).cast(wide) for t in (x, target, *weights)))
@@ -215,14 +215,14 @@ def multi_margin_loss(
         raise Decline
     classes = x.shape[-1]
     frames = positions(x.shape[:-1])
-    over = line(x.shape[:-1], range(x.ndim - 1), [], keepdim=False)
+    over = reduction_slice(x.shape[:-1], range(x.ndim - 1), [], keepdim=False)
     if reduction != NONE:
         frames = over.at
     # A single frame and a single class may each have a dimension or none.
     chosen = data_index(target, frames if target.ndim == len(frames) else [index(0)] * target.ndim)
     mask = inside(chosen, classes)
     call.check(Expr(mask), "RuntimeError", "target out of range")
-    each = line(x.shape, [x.ndim - 1], frames, keepdim=False)
+    each = reduction_slice(x.shape, [x.ndim - 1], frames, keepdim=False)
     distance = margin - read(x, [*frames, chosen.node], mask) + read(x, each.at)
     loss = distance if p == 1 else distance * distance
     if weight is not None:

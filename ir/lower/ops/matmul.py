@@ -15,9 +15,9 @@ from frameloom.ir.substitute import fold
 from frameloom.ir.symbolic.compare import at_most, surely_positive
 from frameloom.ir.symbolic.expr import Size
 
-MOST = 1 << 20  # multiplications
-LONGEST = 1024  # terms of a sum
-FEW = 2048  # multiplications of a row
+MAX_MULTIPLICATIONS = 1 << 20  # multiplications
+MAX_TERMS = 1024  # terms of a sum
+MAX_ROW_MULTIPLICATIONS = 2048  # multiplications of a row
 
 
 def _product(call: Call, a: Ref, b: Ref) -> Expr:
@@ -25,13 +25,13 @@ def _product(call: Call, a: Ref, b: Ref) -> Expr:
     length = a.shape[-1]
     if not is_cuda(a.buffer.device) or a.dtype is None or not a.dtype.is_float:
         raise Decline
-    # For symbolic sizes, the library does products that may exceed MOST, except those of many rows and few
-    # columns.
+    # For symbolic sizes, the library does products that may exceed MAX_MULTIPLICATIONS, except those of many
+    # rows and few columns.
     total = product(call.shape) * length
-    few = a.ndim == 2 and at_most(length * call.shape[1], FEW)
-    if not (surely_positive(total) and at_most(length, LONGEST)):
+    few = a.ndim == 2 and at_most(length * call.shape[1], MAX_ROW_MULTIPLICATIONS)
+    if not (surely_positive(total) and at_most(length, MAX_TERMS)):
         raise Decline
-    if not (at_most(total, MOST) or (few and isinstance(total, Size))):
+    if not (at_most(total, MAX_MULTIPLICATIONS) or (few and isinstance(total, Size))):
         raise Decline
     *batch, row, column = call.at()
     k = Axis("k", length)

@@ -8,14 +8,14 @@ import torch
 
 from frameloom.ir import index
 from frameloom.ir.lower.expr import Expr, rsqrt, sqrt
-from frameloom.ir.lower.ops.reduce import Line, element, line
+from frameloom.ir.lower.ops.reduce import ReductionSlice, element, reduction_slice
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, product, read
 from frameloom.ir.node import Node
 from frameloom.ir.symbolic.expr import Size
 
 
-def moments(over: Line, value: Expr) -> tuple[Expr, Expr]:
-    """Returns mean and biased variance of a line."""
+def moments(over: ReductionSlice, value: Expr) -> tuple[Expr, Expr]:
+    """Returns mean and biased variance of a slice."""
     mean = over.mean(value)
     deviation = value - mean
     return mean, over.mean(deviation * deviation)
@@ -40,15 +40,15 @@ def layer_norm(
     dims = list(range(outer, x.ndim))
 
     def statistics(result: int) -> tuple[Expr, Expr]:
-        over = line(x.shape, dims, call.at(result), keepdim=True)
+        over = reduction_slice(x.shape, dims, call.at(result), keepdim=True)
         mean, variance = moments(over, element(x, over.at))
         return mean, rsqrt(variance + eps)
 
     mean, rstd = statistics(0)
     at = call.at()
     normal = _scaled((element(x, at) - mean) * rstd, weight, bias, at[outer:])
-    kept_mean, kept_rstd = statistics(1)
-    return [normal, kept_mean, kept_rstd]
+    saved_mean, saved_rstd = statistics(1)
+    return [normal, saved_mean, saved_rstd]
 
 
 @lowering("aten._fused_rms_norm.default")
@@ -59,7 +59,7 @@ def rms_norm(
     dims = list(range(outer, x.ndim))
 
     def scale(result: int) -> Expr:
-        over = line(x.shape, dims, call.at(result), keepdim=True)
+        over = reduction_slice(x.shape, dims, call.at(result), keepdim=True)
         value = element(x, over.at)
         small = torch.finfo(value.dtype.to_torch()).eps if eps is None else eps
         return rsqrt(over.mean(value * value) + small)
@@ -98,8 +98,8 @@ def group_norm(
     width = channels // groups
 
     def statistics(batch: Node, group: Node) -> tuple[Expr, Expr]:
-        # One line consists of the channels of a group with all their elements.
-        inner = line((width, *x.shape[2:]), range(x.ndim - 1), [], keepdim=False)
+        # One slice consists of the channels of a group with all their elements.
+        inner = reduction_slice((width, *x.shape[2:]), range(x.ndim - 1), [], keepdim=False)
         channel = index.add(index.mul(group, index.index(width)), inner.at[0])
         value = element(x, [batch, channel, *inner.at[1:]])
         mean, variance = moments(inner, value)
@@ -108,8 +108,8 @@ def group_norm(
     at = call.at()
     mean, rstd = statistics(at[0], index.floordiv(at[1], width))
     normal = _scaled((element(x, at) - mean) * rstd, weight, bias, at[1:2])
-    kept_mean, kept_rstd = statistics(*call.at(1))
-    return [normal, kept_mean, kept_rstd]
+    saved_mean, saved_rstd = statistics(*call.at(1))
+    return [normal, saved_mean, saved_rstd]
 
 
 # --- batch norm: every result except the first is per channel
@@ -126,7 +126,7 @@ class _Batch:
         self.count = product([x.shape[d] for d in self.dims])
 
     def moments(self, channel: Node) -> tuple[Expr, Expr]:
-        over = line(self.x.shape, self.dims, [channel], keepdim=False)
+        over = reduction_slice(self.x.shape, self.dims, [channel], keepdim=False)
         return moments(over, element(self.x, over.at))
 
     def normal(self, weight: Ref | None, bias: Ref | None, mean: Expr, variance: Expr) -> Expr:
@@ -138,11 +138,11 @@ class _Batch:
     def trained(self, weight: Ref | None, bias: Ref | None) -> list[Expr | None]:
         """Returns the normalized tensor, mean and inverse deviation."""
         mean, variance = self.moments(self.call.at()[1])
-        kept_mean, kept_variance = self.moments(self.call.at(1)[0])
+        saved_mean, saved_variance = self.moments(self.call.at(1)[0])
         return [
             self.normal(weight, bias, mean, variance),
-            kept_mean,
-            1 / sqrt(kept_variance + self.eps),
+            saved_mean,
+            1 / sqrt(saved_variance + self.eps),
         ]
 
     def evaluated(self, weight: Ref | None, bias: Ref | None, mean: Ref, variance: Ref) -> Expr:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from frameloom.ir import index
 from frameloom.ir.lower.expr import Expr, share_of, sqrt
-from frameloom.ir.lower.ops.reduce import Line, element, line
+from frameloom.ir.lower.ops.reduce import ReductionSlice, element, reduction_slice
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, product, read
 from frameloom.ir.node import Node
 from frameloom.ir.symbolic.compare import require
@@ -38,17 +38,17 @@ class _Rows:
         self.grad, self.x, self.weight = grad, x, weight
         self.outer, self.inner = x.ndim - len(shape), len(shape)
 
-    def row(self, at: Sequence[Node]) -> Line:
+    def row(self, at: Sequence[Node]) -> ReductionSlice:
         inner = range(self.outer, self.x.ndim)
-        return line(self.x.shape, inner, at, keepdim=True)
+        return reduction_slice(self.x.shape, inner, at, keepdim=True)
 
     def own(self, at: Sequence[Node]) -> list[Node]:
         """Returns the position of the statistics of the row at `at`."""
         return [*at[: self.outer], *[index.index(0)] * self.inner]
 
-    def column(self, at: Sequence[Node]) -> Line:
-        """Returns the line through the elements of all rows at `at`, a position within a row."""
-        return line(self.x.shape, range(self.outer), at, keepdim=False)
+    def column(self, at: Sequence[Node]) -> ReductionSlice:
+        """Returns the slice of the elements of all rows at `at`, a position within a row."""
+        return reduction_slice(self.x.shape, range(self.outer), at, keepdim=False)
 
     def given(self, at: Sequence[Node]) -> Expr:
         return _weighted(element(self.grad, at), self.weight, at[self.outer :])
@@ -132,9 +132,9 @@ def batch_norm_backward(
         mean, spread = (read(ref, [channel]).wide() for ref in used if ref is not None)
         return mean, spread if train else 1 / sqrt(spread + eps)
 
-    def sums(channel: Node) -> tuple[Line, Expr, Expr]:
-        """Returns the line, the sum of the gradients, and the sum of their products with the deviations."""
-        over = line(x.shape, dims, [channel], keepdim=False)
+    def sums(channel: Node) -> tuple[ReductionSlice, Expr, Expr]:
+        """Returns the slice, the sum of the gradients, and the sum of their products with the deviations."""
+        over = reduction_slice(x.shape, dims, [channel], keepdim=False)
         dy = element(grad, over.at)
         deviation = element(x, over.at) - statistics(channel)[0].cast(dy.dtype)
         return over, over.fold("sum", dy), over.fold("sum", deviation * dy)
@@ -183,7 +183,7 @@ def group_norm_backward(
     def of_input() -> Expr:
         at = call.at(0)
         group = index.floordiv(at[1], width)
-        inner = line((width, *x.shape[2:]), range(x.ndim - 1), [], keepdim=False)
+        inner = reduction_slice((width, *x.shape[2:]), range(x.ndim - 1), [], keepdim=False)
         channel = index.add(index.mul(group, index.index(width)), inner.at[0])
         there = [at[0], channel, *inner.at[1:]]
         share = inner.mean(given(there) * normal(there))
@@ -193,11 +193,11 @@ def group_norm_backward(
     dims = [0, *range(2, x.ndim)]
 
     def of_weight() -> Expr:
-        over = line(x.shape, dims, call.at(1), keepdim=False)
+        over = reduction_slice(x.shape, dims, call.at(1), keepdim=False)
         return over.fold("sum", element(grad, over.at) * normal(over.at))
 
     def of_bias() -> Expr:
-        over = line(x.shape, dims, call.at(2), keepdim=False)
+        over = reduction_slice(x.shape, dims, call.at(2), keepdim=False)
         return over.fold("sum", element(grad, over.at))
 
     require(bool(product(x.shape) == n * channels * pixels), "a group norm of other sizes")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from frameloom.ir import index
 from frameloom.ir.lower.expr import Expr, Number, isnan, where
-from frameloom.ir.lower.layout.channels_last import is_last
+from frameloom.ir.lower.layout.channels_last import is_channels_last
 from frameloom.ir.lower.ops.copies import within
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, product, read
 from frameloom.ir.node import Axis, Node, axis
@@ -23,7 +23,7 @@ from frameloom.ir.program import is_cuda
 from frameloom.ir.substitute import TRUE, compare, conjunction, fold, select
 from frameloom.ir.symbolic.expr import is_size
 
-LARGEST = 32  # positions of a window that is unrolled
+MAX_UNROLLED = 32  # positions of a window that is unrolled
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,13 @@ class Window:
     def elements(self) -> Iterator[tuple[Expr, Node, Node]]:
         """Yields all positions that can be inside, in eager's order."""
         for taps in itertools.product(*(range(t.count) for t in self.taps)):
-            found = self.element([index.index(k) for k in taps])
-            if found[1].op is not Op.CONST or found[1].arg:
-                yield found
+            candidate = self.element([index.index(k) for k in taps])
+            if candidate[1].op is not Op.CONST or candidate[1].arg:
+                yield candidate
 
     def folded(self, kind: str, outside: Number) -> Expr:
         """Returns the reduction of all positions; those outside of the image count as `outside`."""
-        if self.size <= LARGEST:
+        if self.size <= MAX_UNROLLED:
             total = None
             for value, inside, _ in self.elements():
                 if total is None:
@@ -166,9 +166,9 @@ def _sliding(
 def _prefers_library(call: Call, x: Ref, window: Window) -> bool:
     """Whether the library is better if indices are needed: its CPU kernels are faster for channels-last
     tensors, and large windows have no loop here."""
-    if window.size > LARGEST:
+    if window.size > MAX_UNROLLED:
         return True
-    return not is_cuda(call.device) and is_last(x.shape, x.strides)
+    return not is_cuda(call.device) and is_channels_last(x.shape, x.strides)
 
 
 @lowering("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default")

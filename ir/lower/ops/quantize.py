@@ -8,7 +8,7 @@ from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, re
 from frameloom.ir.numbers import single
 from frameloom.ir.program import is_cuda
 
-LARGEST = 1 << 22  # whole numbers up to this one, and their differences, are exact in F32
+MAX_EXACT = 1 << 22  # whole numbers up to this one, and their differences, are exact in F32
 
 
 @lowering("aten.fake_quantize_per_tensor_affine_cachemask.default")
@@ -17,8 +17,8 @@ def per_tensor(
 ) -> list[Expr]:
     value = _element(call, x, least, most)
     scale, inverse = single(scale), single(1.0 / single(scale))
-    kept, inside = _in_range(rint(value * inverse) + zero_point, least, most)
-    return [(kept - zero_point).cast(DType.F32) * scale, inside]
+    clamped, inside = _in_range(rint(value * inverse) + zero_point, least, most)
+    return [(clamped - zero_point).cast(DType.F32) * scale, inside]
 
 
 @lowering("aten.fake_quantize_per_channel_affine_cachemask.default")
@@ -40,22 +40,22 @@ def per_channel(
         place = rint(exact.cast(DType.F32))
     else:
         place = rint(value * inverse + zero)
-    kept, inside = _in_range(place, least, most)
-    kept = where(place < float(1 << 63), kept, least)  # eager computes with an integer there
+    clamped, inside = _in_range(place, least, most)
+    clamped = where(place < float(1 << 63), clamped, least)  # eager computes with an integer there
     # Eager uses double precision here; whole numbers are exact without it.
     wide = DType.F64 if zero_point.dtype is DType.F32 else value.dtype
-    return [(kept.cast(wide) - zero.cast(wide)) * own.cast(wide), inside]
+    return [(clamped.cast(wide) - zero.cast(wide)) * own.cast(wide), inside]
 
 
 def _element(call: Call, x: Ref, least: int, most: int) -> Expr:
     if x.dtype is None or not x.dtype.is_float or is_cuda(call.device):
         raise Decline
-    if max(abs(least), abs(most)) > LARGEST:
+    if max(abs(least), abs(most)) > MAX_EXACT:
         raise Decline
     return read(x, call.at()).wide()
 
 
 def _in_range(place: Expr, least: int, most: int) -> tuple[Expr, Expr]:
     """Returns `place` limited to the range (a NaN becomes `least`), and whether it was in the range."""
-    kept = where(place > least, where(place > most, most, place), least)
-    return kept, (place >= least) & (place <= most)
+    clamped = where(place > least, where(place > most, most, place), least)
+    return clamped, (place >= least) & (place <= most)

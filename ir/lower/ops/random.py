@@ -17,7 +17,7 @@ from frameloom.ir.node import Node
 from frameloom.ir.philox import ALIGNMENT
 from frameloom.ir.symbolic.expr import Size
 
-MOST = (1 << 31) - 1  # bytes that eager's kernels address; larger tensors are drawn in pieces
+MAX_BYTES = (1 << 31) - 1  # bytes that eager's kernels address; larger tensors are drawn in parts
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
@@ -36,7 +36,7 @@ def _in_memory(call: Call) -> Node:
     _decline_sizes(call)
     if not is_dense(result.shape, result.strides):
         raise Decline
-    if product(result.shape) * result.dtype.bytes > MOST:
+    if product(result.shape) * result.dtype.bytes > MAX_BYTES:
         raise Decline
     return index.linear(call.at(), result.strides)
 
@@ -66,7 +66,7 @@ def native_dropout(call: Call, x: Ref, p: float, train: bool | None) -> list[Exp
     if source is None or train is False or not 0 <= p < 1:
         raise Decline
     _decline_sizes(call)
-    if x.dtype is None or not x.dtype.is_float or product(x.shape) * x.dtype.bytes > MOST:
+    if x.dtype is None or not x.dtype.is_float or product(x.shape) * x.dtype.bytes > MAX_BYTES:
         raise Decline
     count, item = product(x.shape), x.dtype.bytes
     dense = is_dense(x.shape, source.strides)
@@ -78,9 +78,9 @@ def native_dropout(call: Call, x: Ref, p: float, train: bool | None) -> list[Exp
     if stream.width > 1:
         call.draws[-1].aligned = source.input
     wide = DType.F64 if x.dtype is DType.F64 else DType.F32
-    kept = _rounded(1 - p, wide)
-    mask = number.cast(wide) < kept
-    value = read(x, call.at()).cast(wide) * mask.cast(wide) * _rounded(1 / kept, wide)
+    keep_probability = _rounded(1 - p, wide)
+    mask = number.cast(wide) < keep_probability
+    value = read(x, call.at()).cast(wide) * mask.cast(wide) * _rounded(1 / keep_probability, wide)
     return [value, mask]
 
 

@@ -1,4 +1,4 @@
-"""Reductions: sums, extremes, moments, norms, and ops that use one line of a tensor (softmax).
+"""Reductions: sums, extremes, moments, norms, and ops that use one slice of a tensor (softmax).
 
 Sums of 16-bit floats accumulate in F32, those of integers in I64.  Variance takes two passes (mean first):
 this form is accurate, and the code generator merges passes.
@@ -38,7 +38,7 @@ IDENTITY: dict[str, Number] = {"sum": 0, "prod": 1, "any": False, "all": True}
 
 
 @dataclass(frozen=True)
-class Line:
+class ReductionSlice:
     """The elements of a tensor that are reduced to one: `at` is the position of the element at `axes`."""
 
     at: list[Node]
@@ -46,7 +46,7 @@ class Line:
     count: int
 
     def fold(self, kind: str, value: Expr) -> Expr:
-        """Returns the reduction of `value` over the line; for an empty line, the identity."""
+        """Returns the reduction of `value` over the slice; for an empty slice, the identity."""
         if self.count == 0:
             if kind not in IDENTITY:
                 raise Decline
@@ -66,8 +66,10 @@ class Line:
         return total / float(self.count) if self.count else total.constant(math.nan)
 
 
-def line(shape: Sequence[int], dims: Sequence[int], rest: Sequence[Node], keepdim: bool) -> Line:
-    """Returns the line through `rest`, a position in the result."""
+def reduction_slice(
+    shape: Sequence[int], dims: Sequence[int], rest: Sequence[Node], keepdim: bool
+) -> ReductionSlice:
+    """Returns the slice that is reduced to the element at `rest`, a position in the result."""
     at: list[Node] = []
     axes = []
     outer = iter(rest)
@@ -82,7 +84,7 @@ def line(shape: Sequence[int], dims: Sequence[int], rest: Sequence[Node], keepdi
         else:
             axes.append(Axis(f"d{d}x{extent}", extent))
             at.append(axis(axes[-1]))
-    return Line(at, tuple(axes), product([shape[d] for d in dims]))
+    return ReductionSlice(at, tuple(axes), product([shape[d] for d in dims]))
 
 
 def element(ref: Ref, at: Sequence[Node], dtype: DType | None = None) -> Expr:
@@ -102,7 +104,7 @@ def _floating(x: Ref) -> None:
 def _sum(call: Call, x: Ref, dims: Any, keepdim: bool, kind: str = "sum") -> Expr:
     if kind == "prod" and call.dtype.is_half and not is_cuda(call.device):
         raise Decline  # eager rounds at every step
-    over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    over = reduction_slice(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
     return over.fold(kind, element(x, over.at, call.dtype))
 
 
@@ -128,20 +130,20 @@ def prod_dim(call: Call, x: Ref, dim: int, keepdim: bool, dtype: Any) -> Expr:
 
 @lowering("aten.nansum.default")
 def nansum(call: Call, x: Ref, dims: Any, keepdim: bool, dtype: Any) -> Expr:
-    over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    over = reduction_slice(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
     value = element(x, over.at, call.dtype)
     return over.fold("sum", where(isnan(value), 0.0, value) if value.dtype.is_float else value)
 
 
 @lowering("aten.trace.default")
 def trace(call: Call, x: Ref) -> Expr:
-    over = line([min(x.shape)], [0], [], keepdim=False)
+    over = reduction_slice([min(x.shape)], [0], [], keepdim=False)
     return over.fold("sum", element(x, over.at * 2, call.dtype))
 
 
 @lowering("aten.count_nonzero.default")
 def count_nonzero(call: Call, x: Ref, dim: int | None) -> Expr:
-    over = line(x.shape, dimensions(dim, x.ndim), call.at(), False)
+    over = reduction_slice(x.shape, dimensions(dim, x.ndim), call.at(), False)
     return over.fold("sum", read(x, over.at).cast(DType.BOOL).cast(DType.I64))
 
 
@@ -159,7 +161,7 @@ def mean_default(call: Call, x: Ref, dtype: Any) -> Expr:
 def mean_dims(call: Call, x: Ref, dims: Any, keepdim: bool, dtype: Any) -> Expr:
     if not call.dtype.is_float:
         raise Decline  # eager refuses it
-    over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    over = reduction_slice(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
     return over.mean(element(x, over.at, call.dtype))
 
 
@@ -167,7 +169,7 @@ def mean_dims(call: Call, x: Ref, dims: Any, keepdim: bool, dtype: Any) -> Expr:
 
 
 def _extreme(call: Call, x: Ref, dims: Any, keepdim: bool, kind: str) -> Expr:
-    over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    over = reduction_slice(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
     value = element(x, over.at)
     if value.dtype is DType.BOOL:
         if not over.count:
@@ -179,7 +181,7 @@ def _extreme(call: Call, x: Ref, dims: Any, keepdim: bool, kind: str) -> Expr:
 def _position(
     call: Call, x: Ref, dim: int | None, keepdim: bool, kind: str, result: int = 0
 ) -> Expr:
-    over = line(x.shape, dimensions(dim, x.ndim), call.at(result), keepdim)
+    over = reduction_slice(x.shape, dimensions(dim, x.ndim), call.at(result), keepdim)
     value = element(x, over.at)
     if value.dtype is DType.BOOL:
         value = value.cast(DType.U8)
@@ -236,7 +238,7 @@ def argmin(call: Call, x: Ref, dim: int | None, keepdim: bool) -> Expr:
 
 
 def _truth(call: Call, x: Ref, dims: Any, keepdim: bool) -> Expr:
-    over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    over = reduction_slice(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
     kind = "all" if "all" in call.target else "any"
     return over.fold(kind, read(x, over.at).cast(DType.BOOL))
 
@@ -276,7 +278,7 @@ def _variance(
     overflow."""
     _floating(x)
     folded = dimensions(dims, x.ndim)
-    over = line(x.shape, folded, call.at(result), keepdim)
+    over = reduction_slice(x.shape, folded, call.at(result), keepdim)
     wide = DType.F64 if x.dtype is DType.F32 and not is_cuda(call.device) else None
     value = element(x, over.at, wide)
     # For a single variance of all elements, the deviations are from the mean in F32.
@@ -304,23 +306,23 @@ def _variance(
     return over.fold("sum", deviation * deviation) / degrees, mean
 
 
-def _as_it_runs(call: Call, x: Ref, dims: Any, keepdim: bool, mean: Expr) -> Expr:
+def _running_mean(call: Call, x: Ref, dims: Any, keepdim: bool, mean: Expr) -> Expr:
     """Returns the mean that comes with a variance.  On the CPU eager updates it element by element, so an
     element after an infinite one makes it NaN."""
     if is_cuda(call.device) or 0 in x.shape:
         return mean
     folded = dimensions(dims, x.ndim)
-    last = _ends(x, line(x.shape, folded, call.at(1), keepdim).at, folded, -1)
+    last = _ends(x, reduction_slice(x.shape, folded, call.at(1), keepdim).at, folded, -1)
     lost = isinf(mean) & ~isinf(element(x, last))
     return where(lost, math.nan, mean)
 
 
 def _ends(x: Ref, at: Sequence[Node], folded: Sequence[int], end: int) -> list[Node]:
     """Returns the position of the first (0) or last (-1) element along the reduced dimensions."""
-    found = list(at)
+    position = list(at)
     for d in folded:
-        found[d] = index_algebra.index(x.shape[d] - 1 if end else 0)
-    return found
+        position[d] = index_algebra.index(x.shape[d] - 1 if end else 0)
+    return position
 
 
 @lowering("aten.var.correction")
@@ -336,13 +338,13 @@ def std(call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool)
 @lowering("aten.var_mean.correction")
 def var_mean(call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool) -> list[Expr]:
     variance, mean = _variance(call, x, dims, correction, keepdim)
-    return [variance, _as_it_runs(call, x, dims, keepdim, mean)]
+    return [variance, _running_mean(call, x, dims, keepdim, mean)]
 
 
 @lowering("aten.std_mean.correction")
 def std_mean(call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool) -> list[Expr]:
     variance, mean = _variance(call, x, dims, correction, keepdim)
-    return [sqrt(variance), _as_it_runs(call, x, dims, keepdim, mean)]
+    return [sqrt(variance), _running_mean(call, x, dims, keepdim, mean)]
 
 
 # --- norms
@@ -353,12 +355,12 @@ def vector_norm(call: Call, x: Ref, order: Number, dims: Any, keepdim: bool, dty
     _floating(x)
     if order < 0 and 0 in x.shape:
         raise Decline  # an error for some orders
-    over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    over = reduction_slice(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
     value = element(x, over.at, call.dtype if dtype is not None else None)
     return _norm(over, value, order)
 
 
-def _norm(over: Line, value: Expr, order: Number) -> Expr:
+def _norm(over: ReductionSlice, value: Expr, order: Number) -> Expr:
     if order == 2:
         return sqrt(over.fold("sum", value * value))
     size = absolute(value)
@@ -390,7 +392,7 @@ def dist(call: Call, x: Ref, y: Ref, order: Number) -> Expr:
     shape = torch.broadcast_shapes(x.shape, y.shape)  # type: ignore[no-untyped-call]
     if not common.is_float or (order < 0 and 0 in shape):
         raise Decline
-    over = line(shape, range(len(shape)), [], keepdim=False)
+    over = reduction_slice(shape, range(len(shape)), [], keepdim=False)
     a, b = (read(t, over.at).cast(common).wide() for t in (x, y))
     return _norm(over, (a - b).cast(common).wide(), order)
 
@@ -400,7 +402,7 @@ def renorm(call: Call, x: Ref, order: Number, dim: int, most: Number) -> Expr:
     """Lowers renorm: slices along `dim` whose norm is greater than `most` are scaled down to it."""
     _floating(x)
     rest = [d for d in range(x.ndim) if d != dimension(dim, x.ndim)]
-    over = line(x.shape, rest, call.at(), keepdim=True)
+    over = reduction_slice(x.shape, rest, call.at(), keepdim=True)
     norm = _norm(over, element(x, over.at), order)
     return read(x, call.at()).wide() * where(norm > most, most / (norm + 1e-7), 1)
 
@@ -417,7 +419,7 @@ def logsumexp(call: Call, x: Ref, dims: Any, keepdim: bool) -> Expr:
     _floating(x)
     if x.ndim and not dims:
         raise Decline  # eager refuses
-    over = line(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    over = reduction_slice(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
     value = element(x, over.at)
     if over.count == 0:
         return value.constant(-math.inf)
@@ -427,10 +429,14 @@ def logsumexp(call: Call, x: Ref, dims: Any, keepdim: bool) -> Expr:
 
 
 def _softmax_parts(call: Call, x: Ref, dim: int) -> tuple[Expr, Expr, Expr]:
-    """Returns the element, its line's maximum, and the line's sum of exponentials."""
+    """Returns the element, its slice's maximum, and the slice's sum of exponentials."""
     _floating(x)
     dims = [dimension(dim, x.ndim)] if x.ndim else []
-    over = line(x.shape, dims, call.at(), keepdim=True) if x.ndim else Line([], (), 1)
+    over = (
+        reduction_slice(x.shape, dims, call.at(), keepdim=True)
+        if x.ndim
+        else ReductionSlice([], (), 1)
+    )
     value = element(x, over.at)
     top = over.fold("max", value)
     return element(x, call.at()), top, over.fold("sum", exp(value - top))

@@ -1,4 +1,4 @@
-"""Derivatives of softmax, log-softmax, negative log likelihood and pooling (on lines and windows)."""
+"""Derivatives of softmax, log-softmax, negative log likelihood and pooling (on slices and windows)."""
 
 from __future__ import annotations
 
@@ -10,21 +10,25 @@ from frameloom.ir.lower.expr import Expr, exp, where
 from frameloom.ir.lower.ops.gather import data_index
 from frameloom.ir.lower.ops.loss import MEAN, NONE
 from frameloom.ir.lower.ops.pool import each
-from frameloom.ir.lower.ops.reduce import Line, element, line
+from frameloom.ir.lower.ops.reduce import ReductionSlice, element, reduction_slice
 from frameloom.ir.lower.ops.unfold import Side
 from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, read
 from frameloom.ir.program import is_cuda
 from frameloom.ir.substitute import conjunction
 
-LARGEST = 16  # windows that contain one element
+MAX_WINDOWS = 16  # windows that contain one element
 
 
-def _parts(call: Call, grad: Ref, y: Ref, dim: int) -> tuple[Line, Expr, Expr]:
-    """Returns the line through the call's position, and the gradient and the result at the position."""
+def _parts(call: Call, grad: Ref, y: Ref, dim: int) -> tuple[ReductionSlice, Expr, Expr]:
+    """Returns the slice that contains the call's position, and gradient and result at the position."""
     if y.dtype is None or not y.dtype.is_float:
         raise Decline
     at = call.at()
-    over = line(y.shape, [dimension(dim, y.ndim)], at, keepdim=True) if y.ndim else Line([], (), 1)
+    over = (
+        reduction_slice(y.shape, [dimension(dim, y.ndim)], at, keepdim=True)
+        if y.ndim
+        else ReductionSlice([], (), 1)
+    )
     dy, value = element(grad, at), element(y, at)
     if dy.dtype is not value.dtype:
         raise Decline
@@ -76,19 +80,21 @@ def max_pool_backward(
     given = [each(v, 2) for v in (size, dilation, padding, stride or size)]
     if any(d != 1 for d in given[1]) or grad.dtype is None or not grad.dtype.is_float:
         raise Decline
-    sides = [Side(*facts) for facts in zip(x.shape[-2:], *given, grad.shape[-2:], strict=True)]
+    sides = [
+        Side(*parameters) for parameters in zip(x.shape[-2:], *given, grad.shape[-2:], strict=True)
+    ]
     *batch, y, z = call.at()
     own = index.add(index.mul(y, x.shape[-1]), z)
     down, right = (s.holders(p)[::-1] for s, p in zip(sides, (y, z), strict=True))
-    if not 0 < len(down) * len(right) <= LARGEST:
+    if not 0 < len(down) * len(right) <= MAX_WINDOWS:
         raise Decline
-    found = None
+    total = None
     for (above, _, in_rows), (left, _, in_columns) in itertools.product(down, right):
         inside = conjunction(in_rows, in_columns)
         there = [*batch, above, left]
         chosen = read(indices, there, inside)
         hit = Expr(inside) & chosen.eq(Expr(own).cast(chosen.dtype))
         value = where(hit, read(grad, there, inside).wide(), 0.0)
-        found = value if found is None else found + value
-    assert found is not None
-    return found
+        total = value if total is None else total + value
+    assert total is not None
+    return total

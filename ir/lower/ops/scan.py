@@ -19,8 +19,8 @@ from frameloom.ir.node import const as constant
 from frameloom.ir.program import is_cuda
 from frameloom.ir.substitute import fold, substitute
 
-LONGEST = 8192  # elements that a block holds at once, with registers to spare
-LONGEST_ACROSS = 256  # the same if neighbouring results are in neighbouring rows
+MAX_LENGTH = 8192  # elements that a block holds at once, with registers to spare
+MAX_STRIDED_LENGTH = 256  # the same if neighbouring results are in neighbouring rows
 
 
 @lowering("aten.cumsum.default")
@@ -49,7 +49,7 @@ def cummin(call: Call, x: Ref, dim: int) -> list[Expr | None]:
 
 
 def _extremes(call: Call, x: Ref, dim: int, kind: str) -> list[Expr | None]:
-    """Returns the values and their positions: the last position so far that was extreme up to itself, or
+    """Returns the values and their positions: at each position, the last one up to it that was extreme, or
     NaN."""
     dim = dimension(dim, x.ndim)
     if x.ndim == 0:
@@ -65,10 +65,10 @@ def _extremes(call: Call, x: Ref, dim: int, kind: str) -> list[Expr | None]:
     at = call.at()
     here, at[dim] = at[dim], axis(k)
     value, present = read(x, at).wide(), Expr(substitute(values.node, {here.arg: axis(k)}))
-    found = value.eq(present)
+    is_extreme = value.eq(present)
     if value.dtype.is_float:
-        found = found | isnan(value)
-    place = where(found.node, cast(DType.I32, axis(k)), constant(0, DType.I32))
+        is_extreme = is_extreme | isnan(value)
+    place = where(is_extreme.node, cast(DType.I32, axis(k)), constant(0, DType.I32))
     return [values, Expr(_up_to(here, k, "max", place))]
 
 
@@ -78,7 +78,7 @@ def _cumulative(call: Call, x: Ref, dim: int, kind: str) -> Expr:
         raise Decline
     length, stride = x.shape[dim], call.results[0].strides[dim]
     on_gpu = is_cuda(x.buffer.device)
-    if on_gpu and length > (LONGEST if stride == 1 else LONGEST_ACROSS):
+    if on_gpu and length > (MAX_LENGTH if stride == 1 else MAX_STRIDED_LENGTH):
         raise Decline
     if not on_gpu and kind == "logaddexp":
         raise Decline

@@ -151,10 +151,10 @@ def scatter_value(call: Call, x: Ref, dim: int, indices: Ref, value: Number) -> 
         raise Decline
     filled = number(value, x.dtype)
     dim = dimension(dim, x.ndim)
-    line = tuple(1 if d == dim else extent for d, extent in enumerate(x.shape))
-    if indices.shape != line or 0 in line:
+    slice_shape = tuple(1 if d == dim else extent for d, extent in enumerate(x.shape))
+    if indices.shape != slice_shape or 0 in slice_shape:
         return _scatter(call, x, dim, indices, filled, "set")
-    # There is one index per line along `dim`, as for one_hot.
+    # There is one index per slice along `dim`, as for one_hot.
     at = call.at()
     place = data_index(indices, [index(0) if d == dim else p for d, p in enumerate(at)])
     mask = inside(place, x.shape[dim])

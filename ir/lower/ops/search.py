@@ -17,7 +17,7 @@ from frameloom.ir.lower.table import Call, Decline, Ref, lowering, read
 from frameloom.ir.node import Node, const, load
 from frameloom.ir.ops import Op
 
-LONGEST = 1 << 24
+MAX_LENGTH = 1 << 24
 
 
 @lowering("aten.bucketize.Tensor")
@@ -39,15 +39,15 @@ def searchsorted(
 
 def _search(values: Ref, row: Sequence[Node], x: Expr, right: bool) -> Expr:
     length = values.shape[-1]
-    if values.dtype is not x.dtype or x.dtype is DType.BOOL or not 0 < length < LONGEST:
+    if values.dtype is not x.dtype or x.dtype is DType.BOOL or not 0 < length < MAX_LENGTH:
         raise Decline
     wanted = x.wide()
     start, end = (Expr(const(n, DType.I32)) for n in (0, length))
     for _ in range(length.bit_length()):
         searching = start < end
         middle = start + (end - start).binary(Op.SHR, 1)
-        found = read(values, [*row, middle.cast(DType.I64).node], searching.node).wide()
-        before = ~(found > wanted if right else found >= wanted)
+        probe = read(values, [*row, middle.cast(DType.I64).node], searching.node).wide()
+        before = ~(probe > wanted if right else probe >= wanted)
         start = where(searching & before, middle + 1, start)
         end = where(searching & ~before, middle, end)
     return start.cast(DType.I64)

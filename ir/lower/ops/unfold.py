@@ -15,7 +15,7 @@ from frameloom.ir.node import Node, const
 from frameloom.ir.ops import Op
 from frameloom.ir.substitute import FALSE, TRUE, compare, conjunction
 
-LARGEST = 64  # windows that contain one pixel, at most: they are unrolled
+MAX_WINDOWS = 64  # windows that contain one pixel, at most: they are unrolled
 
 
 @dataclass(frozen=True)
@@ -38,22 +38,22 @@ class Side:
         """Returns (window, position in it, whether both exist) for all windows that can contain the pixel, by
         positions."""
         padded = index.add(pixel, index.index(self.padding))
-        found = []
+        candidates = []
         if self.step == 1:
             last, first = index.floordiv(padded, self.stride), index.mod(padded, self.stride)
             for k in range(-(-self.count // self.stride)):
                 window = index.sub(last, index.index(k))
                 tap = index.add(first, index.index(k * self.stride))
                 inside = conjunction(within(window, 0, self.windows), within(tap, 0, self.count))
-                found.append((window, tap, inside))
+                candidates.append((window, tap, inside))
         else:
             for k in range(self.count):
                 behind = index.sub(padded, index.index(k * self.step))
                 window = index.floordiv(behind, self.stride)
                 whole = compare(Op.EQ, index.mod(behind, self.stride), index.index(0))
                 inside = conjunction(within(window, 0, self.windows), whole)
-                found.append((window, index.index(k), inside))
-        return [f for f in found if f[2] is not FALSE]
+                candidates.append((window, index.index(k), inside))
+        return [f for f in candidates if f[2] is not FALSE]
 
 
 def _sides(image: Sequence[int], *given: Sequence[int]) -> list[Side]:
@@ -100,7 +100,7 @@ def col2im(
     down, right = _sides(size, kernel, dilation, padding, stride)
     *batch, channel, y, z = call.at()
     pairs = list(itertools.product(down.holders(y), right.holders(z)))
-    if len(pairs) > LARGEST:
+    if len(pairs) > MAX_WINDOWS:
         raise Decline
     total = Expr(const(0, DType.F32 if x.dtype.is_half else x.dtype))
     for k, ((above, i, in_rows), (left, j, in_columns)) in enumerate(pairs):

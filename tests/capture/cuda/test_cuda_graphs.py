@@ -286,6 +286,6 @@ def test_an_optimizer_is_one_list_and_one_copy_of_its_counters(name, foreach):
     optimizer.step()
     program, _ = lowered(lambda: optimizer.step())
     kernels = [s for s in program.steps if not isinstance(s, Extern)]
-    assert [type(s) for s in kernels] == [KernelList] and len(kernels[0].rows) == len(params)
+    assert [type(s) for s in kernels] == [KernelList] and len(kernels[0].instances) == len(params)
     copies = [s.target for s in program.steps if isinstance(s, Extern) and "copy_" in s.target]
     assert copies == ["aten._foreach_copy_.default"]

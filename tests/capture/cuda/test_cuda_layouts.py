@@ -25,7 +25,8 @@ def convolutions(program):
 
 def relaid(program):
     return [
-        channels_last.is_last(s.args[0].shape, s.args[0].strides) for s in convolutions(program)
+        channels_last.is_channels_last(s.args[0].shape, s.args[0].strides)
+        for s in convolutions(program)
     ]
 
 

@@ -81,6 +81,6 @@ def test_what_the_count_of_steps_decides_is_computed_once_for_a_tensor():
     ]
     assert slow
     for kernel in slow:
-        extents = [row.extent for row in kernel.rows] if isinstance(kernel, KernelList) else []
+        extents = [row.extent for row in kernel.instances] if isinstance(kernel, KernelList) else []
         assert max(extents, default=1) == 1
         assert isinstance(kernel, KernelList) or not any(s.axes for s in kernel.stores)

@@ -49,8 +49,8 @@ def test_a_network(training):
     for step in program.steps:
         if isinstance(step, Extern) and step.target == channels_last.CONVOLUTION:
             x, weight = step.args[:2]
-            assert x.strides == channels_last.last_strides(x.shape)
-            assert weight.strides == channels_last.last_strides(weight.shape)
+            assert x.strides == channels_last.channels_last_strides(x.shape)
+            assert weight.strides == channels_last.channels_last_strides(weight.shape)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from frameloom.ir.passes.batch import in_full
+from frameloom.ir.passes.batch import expand
 from frameloom.ir.passes.fuse import fuse
 from frameloom.ir.program import Extern, Kernel
 from tests.ir.helpers import check
@@ -25,13 +25,13 @@ def checked(function, *inputs, lowered=True, **options):
         return fuse(program)
 
     last = check(function, *inputs, passes=(keep,), lowered=lowered, **options)
-    assert not last.alike
+    assert not last.isomorphic_parts
     return programs[0]
 
 
 def sizes(program):
     """How many parts each group has."""
-    return sorted(1 + len(group.others) for group in program.alike)
+    return sorted(1 + len(group.others) for group in program.isomorphic_parts)
 
 
 def pairs(given):
@@ -115,7 +115,7 @@ def test_what_is_no_elementwise_part_has_one_geometry():
     given = tensors([(4, 6)] * 4 + [(5, 6)] * 5 + [(3, 2)], 1)
     program = checked(update, *given, lowered=False)
     assert sizes(program) == [4, 5]
-    whole = in_full(program)
+    whole = expand(program)
     assert sum(isinstance(s, Extern) for s in whole.steps) == 10
     names = [s.name for s in whole.steps if isinstance(s, Kernel)]
     assert len(names) == len(set(names))

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from frameloom.backend import onednn
-from frameloom.ir.lower.layout.channels_last import is_last
+from frameloom.ir.lower.layout.channels_last import is_channels_last
 from frameloom.ir.lower.layout.onednn import LINEAR
 from frameloom.ir.program import Extern, Kernel
 from tests.helpers import check
@@ -119,7 +119,11 @@ def test_convolutions_get_channels_last_tensors(training):
     report = check(Net().train(training), IMAGE, graphs=1, rtol=1e-4, atol=1e-4)
     program = report.graphs[0].fused
     calls = [s for s in program.steps if isinstance(s, Extern)]
-    last = [is_last(s.args[0].shape, s.args[0].strides) for s in calls if s.target == CONVOLUTION]
+    last = [
+        is_channels_last(s.args[0].shape, s.args[0].strides)
+        for s in calls
+        if s.target == CONVOLUTION
+    ]
     assert last == [True, True, False, False]
     assert [s.target for s in calls].count(LINEAR) == 1
     assert sum("relayout" in s.name for s in program.steps if isinstance(s, Kernel)) < 5
@@ -149,4 +153,4 @@ def test_what_the_program_sees_is_laid_out_as_ever(fn, pixels):
 def test_small_convolutions_stay_as_they_are():
     report = check(torch.nn.Conv2d(3, 8, 3), torch.randn(1, 3, 16, 16), graphs=1)
     (call,) = [s for s in report.graphs[0].fused.steps if isinstance(s, Extern)]
-    assert not is_last(call.args[0].shape, call.args[0].strides)
+    assert not is_channels_last(call.args[0].shape, call.args[0].strides)

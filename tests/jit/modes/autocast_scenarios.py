@@ -4,7 +4,7 @@ import gc
 
 import torch
 
-from frameloom.capture.graph_passes.cast_cache import REGION
+from frameloom.capture.tensors.cast_cache import REGION
 
 X = torch.arange(6.0).reshape(2, 3) / 4
 

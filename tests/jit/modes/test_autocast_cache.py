@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from frameloom import jit
-from frameloom.capture.graph_passes.cast_cache import REGION
+from frameloom.capture.tensors.cast_cache import REGION
 from tests.helpers import jit_for_test
 from tests.jit.modes.autocast_scenarios import (
     SCENARIOS,

@@ -15,7 +15,7 @@ from tests import fresh
 
 pytestmark = pytest.mark.compiled
 
-OFTEN = 48  # calls, as runtime/plan/regulars.h has it
+OFTEN = 48  # calls, as runtime/plan/hot_shapes.h has it
 
 
 @pytest.fixture(autouse=True)

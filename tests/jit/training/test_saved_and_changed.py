@@ -12,8 +12,8 @@ from tests.jit.gradients.training import caught, leaf, same_training
 
 @pytest.fixture(params=["told", "compared"])
 def way(request, monkeypatch):
-    told = request.param == "told" and saved_tensors.TELLS
-    monkeypatch.setattr(saved_tensors, "TELLS", told)
+    told = request.param == "told" and saved_tensors.HAS_UNPACK
+    monkeypatch.setattr(saved_tensors, "HAS_UNPACK", told)
 
 
 def program(x, w, v):

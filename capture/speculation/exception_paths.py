@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from frameloom.capture.bytecode.instruction import Handler, Instr
-from frameloom.capture.interpreter.policy import is_torchs
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue, FunctionValue
 from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.policy import is_torchs
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.frame import Frame

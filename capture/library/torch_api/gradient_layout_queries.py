@@ -14,10 +14,10 @@ import torch
 import torch.fx
 
 from frameloom.capture.autograd.gradient_layouts import PINNED
+from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs, knows
 from frameloom.capture.library import interpreted
-from frameloom.capture.library.builtins import FUNCTIONS, Args, Kwargs, knows
 from frameloom.capture.recording.captured_graph import behind
-from frameloom.capture.symbolic.layout_assumptions import TELL_LAYOUTS
+from frameloom.capture.symbolic.layout_assumptions import LAYOUT_QUERIES
 from frameloom.capture.tensors.functionalize import current
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.tensor import TensorValue
@@ -27,38 +27,38 @@ if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
 
 ALIAS = torch.ops.aten.alias.default
-LOOKED_AT = "looked at"  # on an alias that later nodes must read
+LAYOUT_READ = "looked at"  # on an alias that later nodes must read
 
 
 @knows(torch.Tensor.contiguous, least=1, most=1, keywords="memory_format")
 def _contiguous(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     """Captures `contiguous`. For a tensor computed from a gradient, an alias in the graph marks that a copy
     may be needed: gradients may have another layout than in the capture."""
-    found, given = t.torch_call(torch.Tensor.contiguous, args, kwargs), t.look(args[0])
-    if not isinstance(given, TensorValue) or not isinstance(found, TensorValue):
-        return found
-    if found.fake is given.fake and _is_of_gradients(t, given):
-        found = t.torch_call(ALIAS, [found], {})
-        _node(t, found).meta[PINNED] = True
-    return found
+    result, given = t.torch_call(torch.Tensor.contiguous, args, kwargs), t.look(args[0])
+    if not isinstance(given, TensorValue) or not isinstance(result, TensorValue):
+        return result
+    if result.fake is given.fake and _is_of_gradients(t, given):
+        result = t.torch_call(ALIAS, [result], {})
+        _node(t, result).meta[PINNED] = True
+    return result
 
 
-def _telling_layouts(fn: Any) -> Any:
+def _layout_query(fn: Any) -> Any:
     def call(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        found, given = t.torch_call(fn, args, kwargs), t.look(args[0])
+        result, given = t.torch_call(fn, args, kwargs), t.look(args[0])
         if _is_of_gradients(t, given):
-            if fn is not torch.Tensor.is_contiguous or not t.look(found).truth(t):
-                raise Break("autograd_function", "a backward that looks at how gradients lie")
+            if fn is not torch.Tensor.is_contiguous or not t.look(result).truth(t):
+                raise Break("autograd_function", "a backward that reads the strides of gradients")
             seen = _node(t, t.torch_call(ALIAS, [given], {}))
             # a tensor that is not contiguous is copied
-            seen.meta[PINNED] = seen.meta[LOOKED_AT] = True
-        return found
+            seen.meta[PINNED] = seen.meta[LAYOUT_READ] = True
+        return result
 
     return call
 
 
-for _fn in TELL_LAYOUTS:
-    FUNCTIONS[_fn] = _telling_layouts(_fn)
+for _fn in LAYOUT_QUERIES:
+    FUNCTIONS[_fn] = _layout_query(_fn)
 
 
 def _node(t: Tracer, value: Value) -> torch.fx.Node:
@@ -82,7 +82,7 @@ def read_pinned(inside: Sequence[torch.fx.Node], ends: Sequence[torch.fx.Node]) 
     `ends` with the same replacement."""
     ends = [*ends]
     for place, node in enumerate(inside):
-        if node.meta.pop(LOOKED_AT, False):
+        if node.meta.pop(LAYOUT_READ, False):
             of: Any = node.args[0]
             for later in inside[place + 1 :]:
                 later.replace_input_with(of, node)

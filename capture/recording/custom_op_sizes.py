@@ -14,9 +14,9 @@ import torch
 import torch.utils._pytree as pytree
 from torch._library import fake_impl, simple_registry
 
-from frameloom.capture.symbolic.unbacked_sizes import made, new_size
+from frameloom.capture.recording.unbacked_sizes import made, new_size
 from frameloom.capture.tensors.fake import Fake
-from frameloom.capture.tensors.schema import facts_of, tensors_of
+from frameloom.capture.tensors.schema import properties_of, tensors_of
 from frameloom.capture.tensors.sized import SizedMeta, strides_of
 from frameloom.ir.symbolic.expr import Int, Size
 
@@ -42,7 +42,7 @@ class Context:
 
 def special_of(func: Any) -> Callable[..., Any] | None:
     """Returns the function that records the op, if it needs one of its own."""
-    if func.namespace in PYTORCHS or facts_of(func).behaviour != "pure":
+    if func.namespace in PYTORCHS or properties_of(func).behaviour != "pure":
         return None
     return _record if _fake_function(func) is not None else None
 
@@ -97,5 +97,5 @@ def _answer(func: Any, args: Any, kwargs: Any, number: int) -> Sequence[torch.Te
     assert function is not None
     args, kwargs = pytree.tree_map_only(Fake, lambda f: f.meta, (args, kwargs))
     with torch._C._DisableTorchDispatch(), fake_impl.set_ctx_getter(lambda: context):
-        found = function(*args, **kwargs)
-    return pytree.tree_leaves(found) if context.asked == 1 else None
+        result = function(*args, **kwargs)
+    return pytree.tree_leaves(result) if context.asked == 1 else None

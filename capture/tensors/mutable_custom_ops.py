@@ -48,8 +48,10 @@ def _on_copies(func: Any, written: list[int]) -> Any:
                 kwargs[names[k]] = copies[-1]
             else:
                 given[k] = copies[-1]
-        found = func(*given, **kwargs)
-        results = () if found is None else found if isinstance(found, tuple) else (found,)
+        returned = func(*given, **kwargs)
+        results = (
+            () if returned is None else returned if isinstance(returned, tuple) else (returned,)
+        )
         every = (*results, *copies)
         return every[0] if len(every) == 1 else every
 

@@ -107,16 +107,16 @@ class Region:
 REGION = Region()
 
 
-class How:
-    """A cast before a graph, and its result during capture; `anew`: whether the call can bail out to plain
+class PrecedingCast:
+    """A cast before a graph, and its result during capture; `bails_out`: whether the call can bail out to plain
     Python."""
 
-    def __init__(self, cast: Cast, grad: bool, sample: torch.Tensor, anew: bool) -> None:
+    def __init__(self, cast: Cast, grad: bool, sample: torch.Tensor, bails_out: bool) -> None:
         self.cast = cast
         self.grad = grad
         self.dtype, self.follows = sample.dtype, sample.requires_grad
         self.codes = DTYPES[sample.dtype], DEVICES[sample.device.type]
-        self.anew = anew
+        self.bails_out = bails_out
 
     def __call__(self, weight: torch.Tensor) -> torch.Tensor:
         """Called from new code."""
@@ -127,7 +127,7 @@ class How:
         same = made.dtype is self.dtype and made.requires_grad is self.follows
         if same and made.shape == weight.shape:
             return made  # type: ignore[no-any-return]
-        if self.anew:
+        if self.bails_out:
             raise _capture.RunPlainly
         with torch.set_grad_enabled(self.follows):
             return weight.to(self.dtype)
@@ -220,7 +220,7 @@ class Casts:
             sample = real.to(dtype)
         # From now on, the capture finds it in autocast's own cache, without a history.
         made.detach_().requires_grad_(follows)
-        how = How(self.function, torch.is_grad_enabled(), sample, self.restarts)
+        how = PrecedingCast(self.function, torch.is_grad_enabled(), sample, self.restarts)
         recorder.give(made, sample, origin.child("cast", how))
         recorder.graph.erase_node(node)
         recorder.n_ops -= 1
@@ -266,6 +266,19 @@ class Casts:
         if is_open or not is_whole or t.session.per_code or any(changed for _, changed in beyond):
             raise KeepsCasts(is_open)
         return [t.recorder.inputs[n][0] for n in dict.fromkeys(n for n, _ in beyond)]
+
+
+@contextmanager
+def without_autocast() -> Iterator[None]:
+    """Turns autocast off: a backward pass runs outside of the autocast blocks of its forward pass."""
+    kinds = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+    for kind in kinds:
+        torch.set_autocast_enabled(kind, False)
+    try:
+        yield
+    finally:
+        for kind in kinds:
+            torch.set_autocast_enabled(kind, True)
 
 
 @contextmanager

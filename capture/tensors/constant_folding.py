@@ -15,7 +15,7 @@ import torch.fx
 
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import current
-from frameloom.capture.tensors.schema import draws, facts_of, taking_generator
+from frameloom.capture.tensors.schema import draws, properties_of, taking_generator
 from frameloom.errors import let_mistakes_through
 from frameloom.ir.symbolic.expr import Size
 
@@ -80,8 +80,8 @@ def evaluated(
     finally:
         if default != recorder.default_dtype:
             torch.set_default_dtype(default)
-    found: torch.Tensor = values[node]
-    return found
+    result: torch.Tensor = values[node]
+    return result
 
 
 def _is_discrete(node: torch.fx.Node) -> bool:
@@ -92,7 +92,7 @@ def _is_discrete(node: torch.fx.Node) -> bool:
         return node.op == "get_attr" and not value.dtype.is_complex
     target: Any = node.target
     is_random = torch.Tag.nondeterministic_seeded in target.tags
-    return not is_random and not facts_of(target).name.startswith(UNINITIALISED)
+    return not is_random and not properties_of(target).name.startswith(UNINITIALISED)
 
 
 def ancestors(
@@ -128,8 +128,8 @@ def ancestors(
 
 def _needed_by(node: torch.fx.Node) -> list[torch.fx.Node]:
     """Returns the operands whose values matter."""
-    found = node.all_input_nodes
-    return [n for n in found if n is not node.args[0]] if node.target in FILLING else found
+    operands = node.all_input_nodes
+    return [n for n in operands if n is not node.args[0]] if node.target in FILLING else operands
 
 
 def is_fixed(node: torch.fx.Node) -> bool:
@@ -145,7 +145,7 @@ def is_fixed(node: torch.fx.Node) -> bool:
         node.op == "call_function"
         and isinstance(target, torch._ops.OpOverload)
         and torch.Tag.nondeterministic_seeded not in target.tags
-        and not facts_of(target).name.startswith(UNINITIALISED)
+        and not properties_of(target).name.startswith(UNINITIALISED)
     )
 
 
@@ -168,7 +168,7 @@ def _run(
     like = node.args[0] if node.target in FILLING else None
 
     def find(n: torch.fx.Node) -> Any:
-        return _alike(n) if n is like else values[n]
+        return _empty_like(n) if n is like else values[n]
 
     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), find)
     if device is not None and kwargs.get("device") is not None:
@@ -180,6 +180,6 @@ def _run(
     return target(*args, **kwargs)
 
 
-def _alike(node: torch.fx.Node) -> torch.Tensor:
+def _empty_like(node: torch.fx.Node) -> torch.Tensor:
     meta = node.meta["val"].meta
     return torch.empty_strided(meta.shape, meta.stride(), dtype=meta.dtype)

@@ -95,7 +95,7 @@ def is_called_bare(instrs: list[Instr], at: int) -> bool:
 
 
 @per_code
-def may_look_at_its_frame(code: CodeType) -> str | None:
+def may_inspect_frame(code: CodeType) -> str | None:
     """Returns a name by which the code may read its own frame, or None. New code does not keep the frame's
     layout."""
     if "super" in code.co_names and not code.co_argcount:
@@ -185,7 +185,7 @@ def _torch_verdict(function: FunctionType, module: str) -> Verdict:
         return "inline"
     if function in PURE_TORCH:
         return "evaluate"
-    if function in STATE_TOLD_BY:
+    if function in STATE_READERS:
         return "state"
     if _is_in(module, RECORDED_TORCH):
         return "record"
@@ -297,13 +297,13 @@ PURE_TORCH = frozenset(
     if fn is not None
 )  # fmt: skip
 # Functions that return a state -> the C functions below them, which guards can call without running Python.
-STATE_TOLD_BY = {
-    function: told_by
-    for function, told_by in (
+STATE_READERS = {
+    function: reader
+    for function, reader in (
         (torch.cuda.is_current_stream_capturing, getattr(torch._C, "_cuda_isCurrentStreamCapturing", None)),
         (torch.cuda.current_device, getattr(torch._C, "_cuda_getDevice", None)),
     )
-    if isinstance(told_by, BuiltinFunctionType)
+    if isinstance(reader, BuiltinFunctionType)
 }  # fmt: skip
 NOT_RECORDED = frozenset({torch.from_numpy, torch.frombuffer, torch.from_file})
 

@@ -33,7 +33,7 @@ WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 
 def renormalize(recorder: Recorder, later: Collection[Node], results: Collection[Node]) -> None:
-    """Makes nodes of `later` (the backward pass) read a value that is computed again, in place of one that
+    """Makes nodes of `later` (the backward pass) read a value that is recomputed, in place of one that
     would be kept for them."""
     made: dict[Node, Node | None] = {}
     for n in [n for n in recorder.graph.nodes if n in later]:

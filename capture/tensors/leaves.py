@@ -20,8 +20,7 @@ from frameloom.capture import _capture
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import is_inference
 from frameloom.capture.tensors.schema import fakes_in, may_raise
-from frameloom.capture.values.base import Avoid
-from frameloom.errors import Break, Skip, first_line
+from frameloom.errors import Avoid, Break, Skip, first_line
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.frame import FrameState

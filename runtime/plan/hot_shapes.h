@@ -15,40 +15,42 @@ namespace frameloom {
 
 struct Program;
 
-class Regulars {
+class HotShapes {
   public:
-    Regulars() = default;
-    Regulars(const Regulars &) = delete;
-    ~Regulars() { clear(); }
+    HotShapes() = default;
+    HotShapes(const HotShapes &) = delete;
+    ~HotShapes() { clear(); }
     // Returns the plan for the sizes of the latest call, or nullptr.  `stamp`: that of the
     // program's sizes.
-    PyObject *usual(uint64_t stamp) const { return latest && this->stamp == stamp ? latest->plan : nullptr; }
+    PyObject *cached_plan(uint64_t stamp) const {
+        return latest && this->stamp == stamp ? latest->plan : nullptr;
+    }
     // Counts a call with the sizes of `program`; returns the plan for these sizes (borrowed), or
     // nullptr. `plan`: the plan that is called.
-    PyObject *meet(PyObject *plan, const Program &program);
+    PyObject *record(PyObject *plan, const Program &program);
     // From now on `other` runs the calls with these values of the plan's keys; false with an
     // exception set.
-    bool settle(PyObject *values, PyObject *other);
+    bool specialize(PyObject *values, PyObject *other);
     int traverse(visitproc visit, void *arg) const;
     void clear();
 
   private:
     static constexpr int OFTEN = 48; // calls
     static constexpr int MOST = 4;   // plans that are requested
-    struct Regular {
+    struct Entry {
         std::vector<int64_t> values;
         int calls = 0;
-        bool told = false;
+        bool requested = false;
         PyObject *plan = nullptr;
     };
-    std::array<Regular, 8> regulars;
-    Regular *latest = nullptr;
+    std::array<Entry, 8> entries;
+    Entry *latest = nullptr;
     uint64_t stamp = 0; // that of the sizes of the latest call
-    int asked = 0;
+    int requests = 0;
 
-    Regular *find(const std::vector<int64_t> &values);
-    Regular *newcomer();
-    void tell(PyObject *plan, const Program &program, Regular *regular);
+    Entry *find(const std::vector<int64_t> &values);
+    Entry *admit();
+    void request(PyObject *plan, const Program &program, Entry *entry);
 };
 
 } // namespace frameloom

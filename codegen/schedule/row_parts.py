@@ -1,5 +1,5 @@
-"""Binds pieces of one tensor's rows (stores cut by split_stores.py of the loop IR) to one loop over rows. The
-pieces of a row are then written one after the other, so that data that several of them read comes from memory
+"""Binds parts of one tensor's rows (stores cut by split_stores.py of the loop IR) to one loop over rows. The
+parts of a row are then written one after the other, so that data that several of them read comes from memory
 once."""
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ LONGEST = 4096  # elements of a row; after a longer row, the cache has little of
 
 
 def row_by_row(goals: Sequence[Sink]) -> list[Sink]:
-    """Returns `goals`, with the pieces of rows bound to the loop over rows."""
-    found: dict[tuple[Buffer, tuple[Axis, ...]], list[Sink]] = {}
+    """Returns `goals`, with the parts of rows bound to the loop over rows."""
+    row_parts: dict[tuple[Buffer, tuple[Axis, ...]], list[Sink]] = {}
     for g in goals:
         if g.buffer is not None and g.offset is not None and len(g.axes) > 1 and not g.bind:
             along = stride(g.offset, g.axes[-1])
             if along is not None and along[0] == 1:
-                found.setdefault((g.buffer, g.axes[:-1]), []).append(g)
-    rows = {id(g): key[1] for key, pieces in found.items() if _shared(pieces) for g in pieces}
+                row_parts.setdefault((g.buffer, g.axes[:-1]), []).append(g)
+    rows = {id(g): key[1] for key, parts in row_parts.items() if _shared(parts) for g in parts}
     return [replace(g, bind=rows[id(g)]) if id(g) in rows else g for g in goals]
 
 
-def _shared(pieces: Sequence[Sink]) -> bool:
-    """Whether the pieces are short, read the same tensor, and each need a loop of their own."""
+def _shared(parts: Sequence[Sink]) -> bool:
+    """Whether the parts are short, read the same tensor, and each need a loop of their own."""
     if (
-        len({g.axes[-1].extent for g in pieces}) < 2
-        or sum(hint_of(g.axes[-1].extent) for g in pieces) > LONGEST
+        len({g.axes[-1].extent for g in parts}) < 2
+        or sum(hint_of(g.axes[-1].extent) for g in parts) > LONGEST
     ):
         return False
-    read = [{n.arg for n in loads(g.roots)} for g in pieces]
+    read = [{n.arg for n in loads(g.roots)} for g in parts]
     return bool(set.intersection(*read))

@@ -16,14 +16,13 @@ import torch
 
 from frameloom.capture.recording.views import view
 from frameloom.capture.shapes.registry import empty
-from frameloom.capture.speculation.assume import may_draw_again
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import current
+from frameloom.capture.tensors.rerunnable import is_rerunnable
 from frameloom.capture.tensors.schema import tensors_of
 from frameloom.capture.tensors.sized import SizedMeta, strides_of
-from frameloom.capture.values.base import Avoid
 from frameloom.capture.values.const import ConstValue
-from frameloom.errors import Break
+from frameloom.errors import Avoid, Break
 from frameloom.ir.symbolic.atoms import atoms_of, unbacked_in
 from frameloom.ir.symbolic.expr import Int, Size
 
@@ -77,10 +76,10 @@ class Result:
 def places(recorder: Recorder, mask: Fake) -> list[Fake]:
     """Returns the indices of the mask's ones, one tensor per dimension."""
     value = _value_of(current(mask, recorder))
-    found = recorder.places.get(value)
-    if found is None or found.node._erased:
-        found = recorder.places[value] = nonzero(recorder, mask)
-    return [view(recorder, aten.select.int, (found, 1, d), {}) for d in range(mask.dim())]
+    indices = recorder.places.get(value)
+    if indices is None or indices.node._erased:
+        indices = recorder.places[value] = nonzero(recorder, mask)
+    return [view(recorder, aten.select.int, (indices, 1, d), {}) for d in range(mask.dim())]
 
 
 def nonzero(recorder: Recorder, x: Fake) -> Fake:
@@ -133,11 +132,11 @@ def made(
     recorder.looks_at_data = True
     kwargs = kwargs or {}
     device = tensors_of(func, args, kwargs)[0].device
-    found = recorder.pure(func, args, kwargs, recorder.new(metas, device))
+    result = recorder.pure(func, args, kwargs, recorder.new(metas, device))
     if source is not None:
-        source.fake = found if isinstance(found, Fake) else found[0]
+        source.fake = result if isinstance(result, Fake) else result[0]
         source.node = source.fake.node
-    return found
+    return result
 
 
 def _nonzero(recorder: Recorder, func: Any, x: Fake) -> Any:
@@ -212,10 +211,10 @@ def _bincount(
     kind = torch.int64 if weights is None else torch.float64
     if weights is not None and weights.dtype is torch.float32:
         kind = torch.float32
-    found = made(recorder, func, (x, weights, minlength), empty((size,), kind), source=source)
+    counts = made(recorder, func, (x, weights, minlength), empty((size,), kind), source=source)
     if minlength > 0 and isinstance(size, Size):
         recorder.shape_env.expect_0(size - minlength)
-    return found
+    return counts
 
 
 OPS: dict[Any, Callable[..., Any]] = {
@@ -271,7 +270,7 @@ def refuses(t: Tracer) -> bool:
     return t.session.is_avoided(*site) or not t.session.dynamic_policy.follows_unbacked
 
 
-def found_at(t: Tracer, sources: Sequence[Result]) -> None:
+def note_size_site(t: Tracer, sources: Sequence[Result]) -> None:
     """Notes that the current instruction has made these sizes."""
     assert t.frame is not None
     site = (t.frame.code, t.frame.at.index)
@@ -331,9 +330,9 @@ def checks_sizes(t: Tracer, graph: CapturedGraph, ours: bool) -> bool:
         for symbol in unbacked_in(n):
             if not symbol.source.is_on_cpu:
                 raise Avoid(symbol.source.site)
-    found = assumed(t.recorder)
-    if not found:
+    assumptions = assumed(t.recorder)
+    if not assumptions:
         return False
-    if not ours or t.session.per_code or not may_draw_again(graph):
-        raise Avoid(found[0].site)  # type: ignore[arg-type]
+    if not ours or t.session.per_code or not is_rerunnable(graph):
+        raise Avoid(assumptions[0].site)  # type: ignore[arg-type]
     return True

@@ -1,4 +1,6 @@
-"""Sums of the gradients of one tensor. Autograd adds to the first one in place if it is the only owner: the
+"""Marks on nodes that are recorded during a backward pass: the autograd node that computes them, and sums.
+
+Sums of the gradients of one tensor: autograd adds to the first one in place if it is the only owner: the
 sum then has the layout of the first one, also in dimensions of size 1."""
 
 from __future__ import annotations
@@ -8,16 +10,24 @@ from typing import Any
 import torch
 import torch.fx
 
-from frameloom.capture.autograd.gradient_flow import FROM
-from frameloom.capture.autograd.partition import is_view
-from frameloom.capture.shapes.registry import alike_shapes, dense_like, is_dense
+from frameloom.capture.shapes.registry import dense_like, is_dense, same_sizes
 from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.schema import is_view
 
 Node = torch.fx.Node
+# in the meta of a node recorded by a backward pass: the number of the autograd node that computes it
+FROM = "from"
+FUNCTION = "function"  # the same, for a call of a Function of the program
 aten = torch.ops.aten
 # The formula for `clamp` does the same with masks, but not for tensor subclasses, as those of the recorder.
 IN_PLACE = (aten.add.Tensor, aten.logical_and.default, aten.logical_or.default)
 ADDED = "added"  # in the meta of such a sum
+
+
+def note_node(node: Node, kind: str = FROM) -> None:
+    """Notes that autograd's current node computes this node."""
+    if (of := torch._C._current_autograd_node()) is not None:  # type: ignore[attr-defined]
+        node.meta[kind] = of._sequence_nr()
 
 
 def note_sum(node: Node) -> None:
@@ -53,5 +63,5 @@ def summed(node: Node, meta: Any) -> Any:
         return meta
     first: Any = node.args[0]
     like: Fake = first.meta["val"]
-    same = like.dtype is meta.dtype and alike_shapes(like.shape, meta.shape) and is_dense(like)
+    same = like.dtype is meta.dtype and same_sizes(like.shape, meta.shape) and is_dense(like)
     return dense_like(like.meta) if same else meta

@@ -17,7 +17,7 @@ from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer
 from frameloom.ir.symbolic.expr import Int
 
-SQUARES = 64  # positions across the lanes in one block of transpose tiles
+TRANSPOSE_BLOCK = 64  # positions across the lanes in one block of transpose tiles
 
 
 @dataclass(eq=False, slots=True)
@@ -51,7 +51,7 @@ class Accumulate:
 
 
 @dataclass(eq=False, slots=True)
-class Row:
+class RowBuffer:
     """A row buffer: one element per position of `axes`, private to one run of the block that owns it."""
 
     node: Node
@@ -105,8 +105,8 @@ class Pass:
     scan: bool = False
     strip: int = 0  # lane positions whose accumulators the inner loop nests keep in the cache
     blocked: Blocked | None = None
-    keeps: list[Row] = field(default_factory=list)  # row buffers that this loop nest writes
-    reads: list[Row] = field(
+    keeps: list[RowBuffer] = field(default_factory=list)  # row buffers that this loop nest writes
+    reads: list[RowBuffer] = field(
         default_factory=list
     )  # row buffers that it reads instead of computing the node
 
@@ -165,8 +165,8 @@ def nodes(body: Sequence[Item]) -> list[Node]:
 
 def accesses(body: Sequence[Item]) -> list[tuple[Node, int]]:
     """Returns (offset, bytes) of each load and store inside."""
-    found = [(n.srcs[0], n.arg.dtype.bytes) for n in nodes(body) if n.op is Op.LOAD]
+    memory_ops = [(n.srcs[0], n.arg.dtype.bytes) for n in nodes(body) if n.op is Op.LOAD]
     for item in items(body):
         if isinstance(item, Assign):
-            found.append((item.offset, 2 * item.buffer.dtype.bytes))
-    return found
+            memory_ops.append((item.offset, 2 * item.buffer.dtype.bytes))
+    return memory_ops

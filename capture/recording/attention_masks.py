@@ -40,7 +40,7 @@ def with_causality(
     one query and one key: then the query sees the key anyway."""
     given = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args, strict=False)) | kwargs  # fmt: skip
     causal = t.look(given["is_causal"]) if "is_causal" in given else TRUE
-    if not isinstance(causal, SizeTruth) or causal.settled:
+    if not isinstance(causal, SizeTruth) or causal.is_specialized:
         return args, kwargs
     query, key = (t.look(given[name]) for name in ("query", "key"))
     if not isinstance(query, TensorValue) or not isinstance(key, TensorValue):

@@ -29,12 +29,12 @@ def sizes_of(captured: CapturedGraph) -> tuple[Symbol, ...]:
     """Returns the symbols of sizes of its tensor inputs; none where it cannot be specialized."""
     if captured.shape_env is None or captured.shape_env.has_unbacked or calls_in(captured.graph):
         return ()
-    found: dict[Symbol, None] = {}
+    symbols: dict[Symbol, None] = {}
     for node in captured.graph.find_nodes(op="placeholder"):
-        found |= dict.fromkeys(symbols_in(node.meta.get("val")))
+        symbols |= dict.fromkeys(symbols_in(node.meta.get("val")))
     given = set(captured.inputs)
     return tuple(
-        s for s in found if s.source.kind in ("dim", "stride") and s.source.origin in given
+        s for s in symbols if s.source.kind in ("dim", "stride") and s.source.origin in given
     )
 
 
@@ -65,12 +65,12 @@ def sizes_in(graph: torch.fx.Graph, given: Sequence[Any]) -> dict[Symbol, int]:
         elif isinstance(like, Sized):
             pairs += zip(like.shape, value.shape, strict=True)
             behind += zip(like.stride(), value.stride(), strict=True)
-    found: dict[Symbol, int] = {}
+    values: dict[Symbol, int] = {}
     for size, n in pairs + behind:
         symbol = lone_symbol(known) if isinstance(known := resolved(size), Size) else None
         if symbol is not None:
-            found.setdefault(symbol, n)
-    return found
+            values.setdefault(symbol, n)
+    return values
 
 
 class _Copy:
