@@ -73,7 +73,7 @@ ops: $(VENV)/.dev
 $(VENV)/.torch:
 	@echo "Making $(VENV) and installing PyTorch into it, once; one to four minutes."
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) "$(TORCH)" numpy "setuptools>=77" wheel
+	$(PIP) "$(TORCH)" numpy "setuptools>=77" wheel "pybind11>=2.13"
 	touch $@
 
 $(VENV)/.built: $(VENV)/.torch $(NATIVE)

@@ -2,12 +2,14 @@
 
 `frameloom.capture._capture` (C): frame hook, guards and the jitted-function object.  It reads CPython's
 internal frame layout, so it is compiled against the internal headers of the running interpreter.
-`frameloom.runtime._runtime` (C++): the native plan.  Neither includes a PyTorch header: one wheel serves every PyTorch.
+`frameloom.runtime._runtime` (C++, with pybind11): the native plan.
+Neither includes a PyTorch header: one wheel serves every PyTorch.
 """
 
 import sysconfig
 from pathlib import Path
 
+import pybind11
 from setuptools import Extension, setup
 
 INCLUDE = sysconfig.get_path("include")
@@ -36,7 +38,8 @@ setup(
             depends=[*files("runtime/plan", "*.h"), *files("runtime/torch_abi", "*.h")],
             include_dirs=[INCLUDE, "runtime/plan", "runtime/torch_abi"],
             language="c++",
-            extra_compile_args=["-std=c++17", *FLAGS],
+            # System headers give no warnings.
+            extra_compile_args=["-std=c++17", *FLAGS, "-isystem", pybind11.get_include()],
             extra_link_args=["-Wl,--strip-all"],
             libraries=["dl"],
         ),

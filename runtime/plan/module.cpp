@@ -1,4 +1,6 @@
 // The extension module frameloom.runtime._runtime.  Importing it does not import PyTorch.
+#include <pybind11/pybind11.h>
+
 #include "cuda.h"
 #include "library.h"
 #include "plan.h"
@@ -19,22 +21,12 @@ PyMethodDef functions[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-PyModuleDef definition = {PyModuleDef_HEAD_INIT,
-                          "frameloom.runtime._runtime",
-                          "The native plan.",
-                          -1,
-                          functions,
-                          nullptr,
-                          nullptr,
-                          nullptr,
-                          nullptr};
-
 } // namespace
 
-PyMODINIT_FUNC PyInit__runtime(void) {
-    PyObject *module = PyModule_Create(&definition);
-    PyObject *type = module ? PyType_FromSpec(&frameloom::plan_type_spec) : nullptr;
-    if (type == nullptr || PyModule_AddObjectRef(module, "Plan", type) < 0) Py_CLEAR(module);
-    Py_XDECREF(type);
-    return module;
+PYBIND11_MODULE(_runtime, module) {
+    module.doc() = "The native plan.";
+    PyObject *type = PyType_FromSpec(&frameloom::plan_type_spec);
+    if (type == nullptr || PyModule_AddFunctions(module.ptr(), functions) < 0)
+        throw pybind11::error_already_set();
+    module.add_object("Plan", pybind11::reinterpret_steal<pybind11::object>(type));
 }
