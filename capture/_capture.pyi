@@ -101,6 +101,7 @@ class Entry:
     kind: str  # "direct" | "code" | "plain"
     target: object  # the plan, the function (or code) of the rewritten code, or the reason for running plainly
     calls: int
+    varies: bool  # whether it holds for several sizes
     @staticmethod
     def direct(guards: Guards, plan: Callable[..., Sequence[Any]], recipe: object) -> Entry:
         """plan(*slots) by vectorcall gives a tuple of outputs; the result is built after `recipe`:
@@ -194,6 +195,9 @@ def tensors_where(values: Sequence[Any], places: tuple[int, ...]) -> bytes:
 
 def tensors_lie(values: list[Any], layouts: tuple[bytes | None, ...]) -> bool:
     """Whether the tensors among the first of these values have these layouts."""
+
+def tracks_versions() -> bool:
+    """Whether this PyTorch shows how often a tensor was written to."""
 
 def calibrate() -> bool:
     """Find the offsets of the tensor header in this PyTorch (called once, lazily); False: tensors are checked through DLPack and

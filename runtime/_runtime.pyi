@@ -33,5 +33,8 @@ def cached_cast(tensor: Any, dtype: int, device: int) -> Any:
     """The tensor as autocast's own ops get it, kept until a region ends if it is a weight; `dtype` and the kind of device by PyTorch's
     codes.  None where PyTorch has no such function."""
 
+def load_cubin(data: bytes, symbol: str, shared: int, extra: int, threads: int, device: int) -> int:
+    """A handle of the kernel `symbol` on this device, for LaunchCall."""
+
 def shim_names() -> list[str]:
     """ATen overloads that ExternCall runs through PyTorch's stable C interface, without Python."""

@@ -196,6 +196,35 @@ def test_names_are_the_words_of_the_field():
     assert not wrong
 
 
+def size_of(cls):
+    """How many fields and methods a class has itself; Python's special methods do not count."""
+    functions = [n for n in cls.body if isinstance(n, ast.FunctionDef)]
+    fields = {
+        n.target.id
+        for n in cls.body
+        if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)
+    }
+    fields |= {
+        n.attr
+        for n in ast.walk(cls)
+        if isinstance(n, ast.Attribute)
+        and isinstance(n.ctx, ast.Store)
+        and isinstance(n.value, ast.Name)
+        and n.value.id == "self"
+    }
+    return len(fields), sum(not f.name.startswith("__") for f in functions)
+
+
+def test_classes_stay_small():
+    large = {}
+    for path in PYTHON:
+        for cls in (n for n in ast.walk(parsed(path)) if isinstance(n, ast.ClassDef)):
+            fields, methods = size_of(cls)
+            if fields > 20 or methods > 30:
+                large[f"{name(path)}:{cls.name}"] = fields, methods
+    assert not large
+
+
 def test_settings_stay_few():
     assert len(dataclasses.fields(Config)) <= 15
 

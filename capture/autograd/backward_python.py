@@ -93,7 +93,7 @@ def hand_over(t: Tracer, given: Iterable[Value], entered: int, replay: Callable[
         frame = frame.parent
     settings = {key: read(key) for key in t.settings.start}
     reached = _reached(t, given)
-    t.deferred_code.append(
+    t.backward.deferred_code.append(
         DeferredCode(
             frames=tuple(frames),
             mark=t.mark(),
@@ -104,14 +104,14 @@ def hand_over(t: Tracer, given: Iterable[Value], entered: int, replay: Callable[
             replay=replay,
         )
     )
-    t.on_undo(t.deferred_code.pop)
+    t.on_undo(t.backward.deferred_code.pop)
 
 
 def check_deferred_code(t: Tracer, end: Value | Broken | Skip | None = None) -> None:
     """Checks the noted code before a pass, or at the `end` of the capture."""
     states: Sequence[FrameState] = getattr(end, "states", ())
     reshaped = _reached(t, states[-1].stack) if states and end.cause.kind in RESHAPES else {}  # type: ignore[union-attr]
-    for deferred in [*t.deferred_code]:
+    for deferred in [*t.backward.deferred_code]:
         if (
             (_has_changed(t, deferred) and not _is_same(t, deferred))
             or any(_may_change(state, deferred) for state in states)

@@ -182,7 +182,7 @@ def attach(
     derivative.results = [current(f, recorder) for f in outputs]
     for k, fake in enumerate(outputs):
         fake.by_function = derivative.function, k, len(outputs)
-    recorder.functions.append(derivative)
+    recorder.history.functions.append(derivative)
     return outputs
 
 
@@ -329,11 +329,12 @@ def copied(target: Any, source: Any) -> Any:
 
 
 def with_functions(
-    nodes: Sequence[Node], functions: Sequence[Derivative], ends: Sequence[Node], constants: torch.nn.Module
-) -> torch.fx.Graph:  # fmt: skip
+    nodes: Sequence[Node], recorder: Recorder, ends: Sequence[Node]
+) -> torch.fx.Graph:
     """Returns the recorded `nodes` as a graph that calls the program's Functions, and that returns `ends`."""
     graph = torch.fx.Graph()
     copies: dict[Node, Node] = {}
+    functions: Sequence[Derivative] = recorder.history.functions
     parts = {d: {*d.results, *d.reads, *d.operands} for d in functions}
     missing = {d: len(part) for d, part in parts.items()}
     needed: dict[Node, list[Derivative]] = {}
@@ -347,7 +348,7 @@ def with_functions(
             if missing[d]:
                 continue
             given = tuple(tuple(copies[n] for n in part) for part in (d.results, d.operands, d.reads))  # fmt: skip
-            made = graph.call_function(Replay(d, constants), given)
+            made = graph.call_function(Replay(d, recorder.constants), given)
             for k, result in enumerate(d.results):
                 copies[result] = graph.call_function(operator.getitem, (made, k))
                 copies[result].meta.update(result.meta)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 def remake_histories(recorder: Recorder, outputs: Sequence[Fake]) -> None:
     """Lets autograd make new histories for views whose base was written to."""
-    recorder.site = None
+    recorder.current_call.site = None
     with recorder:
         refresh_histories(outputs)
 
@@ -64,7 +64,7 @@ def finish(recorder: Recorder, outputs: Sequence[Fake]) -> CapturedGraph:
     recorded, multi_output = recorded_views(outputs)
     views = tracked_views(outputs, recorded | multi_output)
     # Plans make views in the mode in which they are called.
-    creation = creation_of(outputs, multi_output, () if recorder.grad else recorded)
+    creation = creation_of(outputs, multi_output, () if recorder.modes.grad else recorded)
     values = forget_values(outputs)
     backward = None
     if config.gradients:

@@ -76,8 +76,8 @@ class FreedOutputs:
         ends: dict[int, Any] = {}
         given = {id(f): key for key, _, f in t.recorder.inputs}
         freed: list[tuple[int, int]] = []
-        unfreed = _UnfreedHistories(t.last_backward)
-        for n, value in enumerate(outputs if t.last_backward else ()):
+        unfreed = _UnfreedHistories(t.backward.last_backward)
+        for n, value in enumerate(outputs if t.backward.last_backward else ()):
             node = _node(t, value.fake)
             if node is not None and not unfreed.covers(node) and _is_freed(t, value):
                 freed.append((node._sequence_nr(), n))
@@ -93,7 +93,7 @@ class FreedOutputs:
             ends.update({id(f): given[id(f)] for f in read})
             if may_break and any(_are_views(outputs[n].fake, o.fake) for o in outputs):
                 # New histories do not lead from one to the other, so a later write would go unnoticed.
-                raise Avoid(t.last_backward_site)
+                raise Avoid(t.backward.last_backward_site)
             saved = [k for k, o in enumerate(outputs) if o.fake.memory in memories]
             saved += [~[*ends].index(id(f)) for f in read]
             self.which[n] = FreedPath(tuple([*ends].index(id(f)) for f in own), tuple(saved))
@@ -166,7 +166,9 @@ def _before_freed(nodes: Sequence[Any]) -> tuple[set[Any], list[Any]]:
 def _separate_graph(t: Tracer, nodes: Sequence[Any]) -> None:
     """Captures again, with a break before the first of these nodes that was made after the backward pass: in
     eager, a pass that fails has already given gradients to the tensors that they lead to."""
-    numbers = {number for node in nodes if (number := node._sequence_nr()) >= t.last_backward}
+    numbers = {
+        number for node in nodes if (number := node._sequence_nr()) >= t.backward.last_backward
+    }
     for fake in [*t.recorder.fakes] if numbers else ():
         if fake.made_at is None or t.session.is_avoided(*fake.made_at):
             continue
@@ -186,7 +188,7 @@ def _node(t: Tracer, fake: torch.Tensor) -> Any:
 def _is_freed(t: Tracer, value: TensorValue) -> bool:
     recorder, before = t.recorder, t.recorder.snapshot()
     leaves = [f for _, _, f in recorder.inputs if f.requires_grad]
-    leaves += [f for f, _ in t.leaves.values()]
+    leaves += [f for f, _ in t.backward.leaves.values()]
     if not leaves:
         return False
 

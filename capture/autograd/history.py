@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def check_inputs(recorder: Recorder) -> None:
     """Breaks where the program gives a history to an input: autograd itself has to do that."""
     for _, real, fake in recorder.inputs:
-        requires = real.requires_grad or id(fake) in recorder.turned_on
+        requires = real.requires_grad or id(fake) in recorder.history.turned_on
         if fake.grad_fn is not None or (fake.requires_grad and not requires):
             raise Break("gradient", "an input gets a history by being changed in place")
 
@@ -87,11 +87,11 @@ def _check_counts(saved: Sequence[Fake], recorder: Recorder) -> None:
     """Avoids `.data` in captured code where needed. Writes to `x.data` and to `x` have separate counters, but
     compiled code saves one tensor for both, so it would notice other writes than eager. So plain Python takes
     the `.data`, and passes it to the next graph."""
-    if not recorder.data_sites:
+    if not recorder.history.data_sites:
         return
     written = {id(f.memory) for f in recorder.fakes if _is_written(f) and not counts(f)}
     if any(not counts(t) or id(t.memory) in written for t in saved):
-        raise Avoid(recorder.data_sites[0])
+        raise Avoid(recorder.history.data_sites[0])
 
 
 def _is_written(fake: Fake) -> bool:
@@ -114,13 +114,13 @@ def _memories(function: Any, recorder: Recorder) -> Iterator[Any]:
     """Yields the memories that the node saves in eager; None for a tensor that is not a Fake."""
     if type(function).__name__ == "CopySlices":
         yield None  # a pass frees the op on the view, whatever that has saved
-        if (part := recorder.written_parts.get(function._sequence_nr())) is not None:
+        if (part := recorder.history.written_parts.get(function._sequence_nr())) is not None:
             yield from part.saved(saved_by)
     for tensor in saved_by(function):
         memory = tensor.memory if isinstance(tensor, Fake) else None
         yield memory
-        if memory in recorder.instead:
-            other, version = recorder.instead[memory]
+        if memory in recorder.history.instead:
+            other, version = recorder.history.instead[memory]
             if other.version != version:
                 raise Break("gradient", "a mask by which was written is changed in place")
             yield other

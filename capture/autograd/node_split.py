@@ -153,7 +153,7 @@ class Windows:
         def among(entries: Entries) -> Entries:
             return frozenset(place[k] for k in entries if k in place)
 
-        noticed = ((n, among(n.tangents.intersection(window.entry))) for n in how.noticed)
+        noticed = ((n, among(n.tangents.intersection(window.entry))) for n in how.checks.noticed)
         saving = (s for s in how.saving if _is_saved_by(window, s, windows))
         return replace(
             how,
@@ -165,7 +165,10 @@ class Windows:
             inputs=tuple(inputs[k] for k in part.ends),
             n_inputs=how.n_inputs + len(window.slots),
             saving=tuple(map(among, saving)),
-            noticed=tuple(replace(n, tangents=own) for n, own in noticed if own),
+            checks=replace(
+                how.checks,
+                noticed=tuple(replace(n, tangents=own) for n, own in noticed if own),
+            ),
         )  # fmt: skip
 
 

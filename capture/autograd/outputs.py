@@ -25,7 +25,7 @@ from frameloom.errors import Break, first_line
 
 DETACH = torch.ops.aten.detach.default
 # writes to its result are not counted as writes to the tensor
-DATA: Any = torch.Tensor.data.__get__
+DATA: Any = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 
 
 class Outputs:

@@ -88,7 +88,7 @@ def _value(recorder: Recorder, norm: Node, later: Collection[Node], before: Node
         return None
     if not like.is_floating_point() or mean.meta["val"].dtype is not wide:
         return None
-    recorder.where = norm.meta.get("stack", "")
+    recorder.current_call.where = norm.meta.get("stack", "")
     if bias is not None and not _is_read(bias, later):
         # Eager does not check whether it is changed before the backward pass.
         with recorder.graph.inserting_before(norm):

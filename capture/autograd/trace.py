@@ -50,6 +50,7 @@ from frameloom.capture.recording.backward_marks import FROM
 from frameloom.capture.recording.captured_graph import (
     READ_AS,
     Backward,
+    ChangeChecks,
     Layout,
     Noticed,
     ViewOutput,
@@ -100,7 +101,7 @@ class Joint:
         self.inputs = [n for n, (_, _, f) in enumerate(recorder.inputs) if f.requires_grad]
         if any(recorder.inputs[n][2].memory.version for n in self.inputs):
             raise Break("gradient", "an input that needs a gradient is changed in place")
-        if recorder.hidden_writes:
+        if recorder.history.hidden_writes:
             raise Break("gradient", "a tensor is changed in place behind autograd's back")
         self.returned = [current(fake, recorder) for fake in self.results]
         for n, (fake, node) in enumerate(zip(self.results, self.returned, strict=True)):
@@ -114,7 +115,7 @@ class Joint:
         if any(not passes <= led for passes in self.histories.saved.values()):
             # No pass would check whether that was changed.
             raise Break("gradient", "what is saved along a history that leads to no input")
-        if recorder.replaced in self.histories.saved:
+        if recorder.history.replaced in self.histories.saved:
             raise Break("gradient", "a tensor that is saved for a gradient gets other data")
         # A call may begin in inference mode and leave it. In inference mode, the decompositions of ops are
         # not recorded.
@@ -148,8 +149,8 @@ class Joint:
                 ends, seeds = tuple(leaves + between), tuple(self.seeds)
                 return run_backward(tuple(roots), seeds, False, False, ends, True, False)
 
-        self.recorder.function, self.recorder.where = torch.autograd.grad, ""
-        self.recorder.notes_nodes = True
+        self.recorder.current_call.enter(torch.autograd.grad)
+        self.recorder.history.notes_nodes = True
         self.recorder.layout_assumptions.begin()
         try:
             with without_autocast():
@@ -160,7 +161,7 @@ class Joint:
             let_mistakes_through(error)
             raise Break("gradient", str(error).partition("\n")[0]) from error
         finally:
-            self.recorder.notes_nodes = False
+            self.recorder.history.notes_nodes = False
         note_leading(self._later(), self.histories, [s.node for s in self.seeds])
         totals = zip(between, computed[len(leaves) :], strict=True)
         self.totals = {id(r): current(g, self.recorder) for r, g in totals if g is not None}
@@ -249,16 +250,17 @@ class Joint:
             copy_with(graph, n, recomputed, copies)
         graph.output(tuple(copies[e] for e in ends))
         whole = None
-        if recorder.functions:
+        if recorder.history.functions:
             recorded = itertools.takewhile(lambda n: n is not self.last.next, recorder.graph.nodes)
             forward_results = returned[: len(results) + len(unbacked)]
             own = set(seeds).union(regions.copies.values())
             nodes = [*(n for n in recorded if n not in own), *unbacked]
-            whole = with_functions(nodes, recorder.functions, forward_results, recorder.constants)
+            whole = with_functions(nodes, recorder, forward_results)
         later.update(regions.copies.values())
         for n in reversed(recorder.graph.nodes):
             if n in later:
                 recorder.graph.erase_node(n)
+        changed = regions.may_change(from_inputs, forward, saved, recomputed)
         return returned, Backward(
             build=lambda: graph,
             outputs=tuple(self.outputs.made_of),
@@ -275,15 +277,13 @@ class Joint:
             leading=tuple(map(self._leading, wanted, ends, itertools.repeat(reached_from))),
             saving=self.histories.saving,
             between=between,
-            noticed=self._noticed(regions, saved, passes_reading(forward, readers, recomputed)),
+            checks=ChangeChecks(
+                self._noticed(regions, saved, passes_reading(forward, readers, recomputed)),
+                frozenset(map(position.__getitem__, changed)),
+                frozenset(position[n] for n in self._unsaved_leaves(order) if n in from_inputs),
+            ),
             turns_on=not torch.is_grad_enabled(),
             with_functions=whole,
-            unwatched=frozenset(
-                position[n] for n in regions.may_change(from_inputs, forward, saved, recomputed)
-            ),
-            pinned_leaves=frozenset(
-                position[n] for n in self._unsaved_leaves(order) if n in from_inputs
-            ),
             reentrant=any(r.reentrant for n in order if (r := n.meta.get(REGION)) is not None),
         )
 
@@ -390,17 +390,17 @@ class Joint:
         recomputed = {n for n in free if REGION in n.meta}
         needed = given_to([n for n in forward if REGION in n.meta]) - changed
         free, never = free | needed, never - needed
-        if recorder.budget is not None:
+        if recorder.history.budget is not None:
             # Eager does not check values that it does not keep for changes before the backward pass.
             needed = {n for n in given_to(forward) & never - changed if not is_repeated(n)}
             never, self.copied = never - needed, self.copied | needed
-        if recorder.writes_unnoticed:
+        if recorder.history.writes_unnoticed:
             apart = computed_from(forward, free)
         else:
             apart = read_for_others(forward, readers, free) if len(self.seeds) > 1 else set()
         free, never = free - recomputed, never | recomputed
         problem = CutProblem(forward, read, free, never, self.copied, once, apart)
-        return choose(problem, recorder.budget)
+        return choose(problem, recorder.history.budget)
 
     def _noticed(
         self,
@@ -412,7 +412,7 @@ class Joint:
         read them.
 
         `passes`: per saved value, the passes that read it."""
-        if self.recorder.budget is not None:
+        if self.recorder.history.budget is not None:
             return ()  # eager saves less, too
         wanted = regions.checked_memories if regions.inside else self.histories.saved
         results = {f.memory: n for n, f in reversed([*enumerate(self.results)])}
@@ -442,7 +442,7 @@ class Joint:
     def _drawn(self) -> list[Node]:
         """Returns the nodes of the forward graph that draw random numbers and may be recomputed; adds
         nodes for the generator states that this takes."""
-        graph, everywhere = self.recorder.graph, self.recorder.budget is not None
+        graph, everywhere = self.recorder.graph, self.recorder.history.budget is not None
         drawn = []
         for n in list(graph.nodes):
             if (everywhere or REGION in n.meta) and can_be_redrawn(n):

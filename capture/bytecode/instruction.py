@@ -51,6 +51,9 @@ class Instr:
     __slots__ = (
         "arg", "atomic", "flags", "handler", "index", "next", "op", "positions", "run", "target",
     )  # fmt: skip
+    run: Any
+    atomic: bool
+    next: Instr
 
     def __init__(
         self,

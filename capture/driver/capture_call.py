@@ -100,13 +100,13 @@ def _capture_with_retries(
         session.dynamic_policy.begin()
         capture = Capture(function, slots, compiler, trail)
         capture.has_failed = has_failed
-        capture.tracer.follows_iterators = follows_iterators
-        capture.tracer.follows_numbers = (
+        capture.tracer.options.follows_iterators = follows_iterators
+        capture.tracer.options.follows_numbers = (
             compiler.options.dynamic is not False and not session.per_code
         )
-        capture.tracer.follows_elements = not session.per_code
-        capture.tracer.follows_lengths = compiler.options.dynamic is not False
-        capture.tracer.may_speculate = not (
+        capture.tracer.options.follows_elements = not session.per_code
+        capture.tracer.options.follows_lengths = compiler.options.dynamic is not False
+        capture.tracer.options.may_speculate = not (
             session.per_code or session.forced or compiler.options.fullgraph
         )
         try:
@@ -163,7 +163,7 @@ class Capture:
         self.session = session_of(compiler)
         self.has_failed = False  # whether it failed after the answer that it is being compiled
         self.tracer = Tracer(function, self.session)
-        self.tracer.recorder.budget = compiler.options.memory_budget
+        self.tracer.recorder.history.budget = compiler.options.memory_budget
         # Freezing, which works without gradients, relies on weights that do not change.
         if not compiler.options.freezing or torch.is_grad_enabled():
             self.tracer.recorder.casts.begin(self.session, getattr(compiler, "cached_cast", None))
@@ -234,7 +234,7 @@ class Capture:
         return rewrite.entry_for_return(self, result)
 
     def _broken(self, broken: Broken) -> Any:
-        if self.tracer.follows_iterators and any(map(_is_followed, _stacks(broken))):
+        if self.tracer.options.follows_iterators and any(map(_is_followed, _stacks(broken))):
             raise BreaksRepeatedly
         if broken.cause.kind in FAILURES and self.spec is None:
             if self.tracer.recorder.is_given_nothing():
@@ -247,7 +247,9 @@ class Capture:
             return self._plain("a gradient is needed")
         self._count_ops()
         behind = [names_in(state.code) for state in broken.states]
-        self.tracer.recorder.writes_unnoticed = not UNNOTICED.isdisjoint(frozenset().union(*behind))
+        self.tracer.recorder.history.writes_unnoticed = not UNNOTICED.isdisjoint(
+            frozenset().union(*behind)
+        )
         return rewrite.entry_for_break(self, broken)
 
     def _count_ops(self) -> None:

@@ -20,6 +20,7 @@ from frameloom.capture.autograd.hooked_tensors import check_hooking
 from frameloom.capture.guards.class_lookup import MISSING, class_attribute
 from frameloom.capture.interpreter import operators
 from frameloom.capture.interpreter.call_rules import FUNCTIONS, WRAPPERS
+from frameloom.capture.interpreter.step_limits import MAX_DEPTH
 from frameloom.capture.library.caches import cached
 from frameloom.capture.speculation.numpy_functions import chains_in
 from frameloom.capture.symbolic.numbers_given import has_number, with_number
@@ -92,7 +93,8 @@ def _owner_of(t: Tracer, method: BoundMethodValue) -> Value:
     the module's dictionary; then this is the copy."""
     if isinstance(method.real, MethodType) and t.is_jitted(method.real.__func__):
         frame = t.frame
-        if frame is not None and method.real.__func__.called_by is frame.code:
+        jitted: Any = method.real.__func__
+        if frame is not None and jitted.called_by is frame.code:
             return frame.slots[frame.code.co_varnames[0]]
     return method.owner
 
@@ -204,7 +206,6 @@ def inline(
     """Interprets a Python function."""
     from frameloom.capture.interpreter.frame import Frame
     from frameloom.capture.interpreter.generator import GeneratorValue
-    from frameloom.capture.interpreter.tracer import MAX_DEPTH
 
     code = function.code
     if function.real is not None:

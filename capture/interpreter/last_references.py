@@ -25,7 +25,7 @@ def is_held_by_variables(t: Tracer, value: Value) -> bool:
     """Whether, as far as we know, only variables hold the object: it is an argument of a resume function. The
     caller of the captured function itself holds that function's arguments."""
     origin = value.origin
-    return t.resumed and origin is not None and origin.base is None and origin.kind == "arg"
+    return t.options.resumed and origin is not None and origin.base is None and origin.kind == "arg"
 
 
 def check_end(t: Tracer, value: Value) -> None:

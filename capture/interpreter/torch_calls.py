@@ -59,11 +59,11 @@ def _recorded(
 ) -> Value:
     check_not_hooked(t)
     assert t.frame is not None
-    t.recorder.site = site_of(t.frame.code, t.frame.at.index)
-    if t.session.is_avoided(*t.recorder.site):
+    t.recorder.current_call.site = site_of(t.frame.code, t.frame.at.index)
+    if t.session.is_avoided(*t.recorder.current_call.site):
         raise Break("op_error", f"{getattr(fn, '__name__', fn)}(...)")
     if is_caught(t.frame):
-        t.handled_sites.add(t.recorder.site)
+        t.speculation.handled_sites.add(t.recorder.current_call.site)
     if fn is F.scaled_dot_product_attention:
         args, kwargs = with_causality(t, args, kwargs)
     made = _number_as_tensor(t, args, kwargs) if fn in AS_TENSOR else None
@@ -78,9 +78,9 @@ def _recorded(
         plain_kwargs = {name: without_symbols(a) for name, a in plain_kwargs.items()}
     t.count_torch_call()
     mark = t.mark()
-    snapshot, n_unbacked = t.recorder.snapshot(), len(t.recorder.unbacked)
+    snapshot, n_unbacked = t.recorder.snapshot(), len(t.recorder.from_data.unbacked)
     t.on_undo(functools.partial(t.recorder.restore, snapshot))
-    t.recorder.refuses_unbacked = refuses(t)
+    t.recorder.current_call.refuses_unbacked = refuses(t)
     try:
         result = t.recorder.call(fn, plain_args, plain_kwargs, t.where())
     except Break:
@@ -90,15 +90,15 @@ def _recorded(
         t.take_back(mark)
         return _recorded(t, fn, args, kwargs, specialize=True)
     finally:
-        t.recorder.refuses_unbacked = False
+        t.recorder.current_call.refuses_unbacked = False
     note_site(t, result)
     if not torch.is_grad_enabled():
         check_given_leaves(t, result)
-    for query in t.recorder.relies_on:
+    for query in t.recorder.current_call.relies_on:
         t.guards.returns(query, (), query())
-    if unbacked := t.recorder.unbacked[n_unbacked:]:
+    if unbacked := t.recorder.from_data.unbacked[n_unbacked:]:
         note_size_site(t, unbacked)
-    if t.recorder.assumes:
+    if t.recorder.current_call.assumes:
         assumed(t, f"{getattr(fn, '__name__', fn)}(...)")
     elif may_fail(snapshot[0]):
         note_fallible(t, f"{getattr(fn, '__name__', fn)}(...)")

@@ -222,7 +222,7 @@ def _equal(t: Tracer, obj: Any, origin: Origin) -> Value:
 
 
 def _number(t: Tracer, obj: Any, origin: Origin) -> Value:
-    if t.follows_numbers and t.session.dynamic_policy.varies(
+    if t.options.follows_numbers and t.session.dynamic_policy.varies(
         t.roots.function.__code__, origin, obj
     ):
         t.guards.add(origin, "type", type(obj))
@@ -330,7 +330,8 @@ def _bounds(t: Tracer, obj: Any, origin: Origin) -> Value:
     t.guards.add(origin, "type", type(obj))
     bounds = {name: origin.child("attr", name) for name in ("start", "stop", "step")}
     if type(obj) is slice:
-        return SliceValue(*(t.wrap(getattr(obj, n), at) for n, at in bounds.items()), obj, origin)
+        start, stop, step = (t.wrap(getattr(obj, n), at) for n, at in bounds.items())
+        return SliceValue(start, stop, step, obj, origin)
     for name, at in bounds.items():  # by value: a range is a constant, its bounds are not dynamic
         t.guards.add(at, "equal", getattr(obj, name))
     return ConstValue(obj, origin)
@@ -340,7 +341,7 @@ def _iterator(t: Tracer, obj: Any, origin: Origin) -> Value:
     """Returns the value of an iterator that may be in the middle of its items, and guards its state."""
     t.guards.add(origin, "type", type(obj))
     try:
-        state = obj.__reduce__() if t.follows_iterators else ()
+        state = obj.__reduce__() if t.options.follows_iterators else ()
     except RuntimeError:  # its dictionary changed
         state = ()
     if len(state) < 2 or state[0] not in (iter, reversed):

@@ -110,7 +110,7 @@ class _Copier:
             return TupleValue(items, value.cls)
         if isinstance(value, ListValue):
             result = self.memo[id(value)] = value.like([])
-            result.items = [self.part(item) for item in value.items]
+            result.items = [self.part(item) for item in value.items]  # type: ignore[attr-defined]
             return result
         if isinstance(value, SetValue) and value.cls is frozenset and not self.deep:
             return value

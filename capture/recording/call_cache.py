@@ -146,13 +146,13 @@ class Calls:
     def arguments(self, fn: Any, args: Any, kwargs: Any) -> _Arguments | None:
         """Returns the arguments with their key, or None for a call that the cache cannot handle."""
         if (
-            self.recorder.inference
+            self.recorder.current_call.inference
             # symbolic sizes: what the call asks about them matters
             or self.recorder.shape_env.symbols
-            or self.recorder.relies_on
+            or self.recorder.current_call.relies_on
             or "out" in kwargs
-            or torch.get_default_dtype() is not self.recorder.default_dtype
-            or self.recorder.autocast
+            or torch.get_default_dtype() is not self.recorder.modes.default_dtype
+            or self.recorder.current_call.autocast
             or torch._C._len_torch_function_stack()
             or torch._C._len_torch_dispatch_stack()
         ):
@@ -217,7 +217,10 @@ class Calls:
             if op.kwargs:
                 node.kwargs = {name: node_of(a) for name, a in op.kwargs.items()}
             node.meta["val"] = value_of(op.val)
-            node.meta["stack"], node.meta["site"] = recorder.where, recorder.site
+            node.meta["stack"], node.meta["site"] = (
+                recorder.current_call.where,
+                recorder.current_call.site,
+            )
             if op.grad:
                 node.meta["grad"] = False
             nodes.append(node)
@@ -235,7 +238,7 @@ class Calls:
         for k, value, count in script.writes:
             target = fakes[k]
             if target.memory.root.requires_grad and not (target.requires_grad and grad):
-                recorder.hidden_writes = True
+                recorder.history.hidden_writes = True
             write(target, node_of(value), recorder)
             for _ in range(count):
                 torch.autograd.graph.increment_version(target)
@@ -255,11 +258,15 @@ class Calls:
 
     def _script(self, given: _Arguments, result: Any, before: tuple[Any, int, int, int]) -> _Script:
         recorder = self.recorder
-        if recorder.relies_on or recorder.assumes or recorder.looks_at_data:
+        if (
+            recorder.current_call.relies_on
+            or recorder.current_call.assumes
+            or recorder.from_data.looks_at_data
+        ):
             raise _Uncacheable
         nodes = list(_since(recorder.graph, before[0]))
         place = {node: k for k, node in enumerate(nodes)}
-        news = recorder.fakes[recorder.old :]
+        news = recorder.fakes[recorder.current_call.old :]
         made = {id(fake): k for k, fake in enumerate(news)}
         fakes = given.given
         numbers = {}
@@ -379,7 +386,7 @@ class Calls:
         """Maps each argument that the call has written once to its node before the write and to the number of
         writes that autograd counts."""
         previous: dict[int, tuple[Any, int]] = {}
-        own = {id(fake) for fake in self.recorder.fakes[self.recorder.old :]}
+        own = {id(fake) for fake in self.recorder.fakes[self.recorder.current_call.old :]}
         roots = {id(a.memory.root) for a in given.given if type(a) is Fake}
         for was in self.recorder.undo[before[2] :]:
             fake, node, version = was.fake, was.node, was.version

@@ -137,6 +137,26 @@ class Noticed:
 
 
 @dataclass(frozen=True)
+class ChangeChecks:
+    """How a backward pass notices that the program has changed what it needs."""
+
+    noticed: tuple[Noticed, ...] = ()
+    # The saved inputs that are not checked for changes.
+    unwatched: frozenset[int] = frozenset()
+    # The saved leaf inputs that eager does not save themselves: it saves views of them, or tensors computed
+    # from them. Eager does not notice that such a leaf gets other data after the call (`w.data = other`).
+    pinned_leaves: frozenset[int] = frozenset()
+
+    def renumbered(self, place: Mapping[int, int]) -> ChangeChecks:
+        """Returns a copy with the inputs' new numbers."""
+        return ChangeChecks(
+            tuple(replace(n, number=place[n.number]) if n.of_input else n for n in self.noticed),
+            frozenset(place[i] for i in self.unwatched),
+            frozenset(place[i] for i in self.pinned_leaves),
+        )
+
+
+@dataclass(frozen=True)
 class Backward:
     """How gradients are computed.
 
@@ -164,18 +184,13 @@ class Backward:
     between: tuple[int, ...] = ()
     # The results that are views made after the node: autograd's own nodes propagate their gradients.
     view_results: Mapping[int, ViewOutput] = field(default_factory=dict)
-    noticed: tuple[Noticed, ...] = ()
+    checks: ChangeChecks = ChangeChecks()
     sizes: tuple[SavedSize, ...] = ()  # the symbolic ones
     n_unbacked: int = 0
     turns_on: bool = False  # whether the program turns gradient mode on itself
     reentrant: bool = (
         False  # whether it has checkpointed regions of the kind that autograd.grad refuses
     )
-    # The saved inputs that are not checked for changes.
-    unwatched: frozenset[int] = frozenset()
-    # The saved leaf inputs that eager does not save themselves: it saves views of them, or tensors computed
-    # from them. Eager does not notice that such a leaf gets other data after the call (`w.data = other`).
-    pinned_leaves: frozenset[int] = frozenset()
     # The forward graph with calls of the program's autograd Functions; None if it has none.
     with_functions: torch.fx.Graph | None = None
 
@@ -194,11 +209,7 @@ class Backward:
             self,
             saved_inputs=tuple(place[i] for i in self.saved_inputs),
             inputs=tuple(place[i] for i in self.inputs),
-            unwatched=frozenset(place[i] for i in self.unwatched),
-            pinned_leaves=frozenset(place[i] for i in self.pinned_leaves),
-            noticed=tuple(
-                replace(n, number=place[n.number]) if n.of_input else n for n in self.noticed
-            ),
+            checks=self.checks.renumbered(place),
             sizes=tuple(
                 s if s.kind == "unbacked" else replace(s, input=place[s.input]) for s in self.sizes
             ),
@@ -232,7 +243,7 @@ class Backward:
         nodes = [] if graph is None else graph.find_nodes(op="placeholder")
         called = (k for k, node in enumerate(nodes) if node.users)
         sizes = (s.input for s in self.sizes if s.kind != "unbacked")
-        noticed = (n.number for n in self.noticed if n.of_input)
+        noticed = (n.number for n in self.checks.noticed if n.of_input)
         return {*self.saved_inputs, *self.inputs, *views, *called, *sizes, *noticed}
 
 

@@ -91,7 +91,9 @@ def _masked_select(recorder: Recorder, values: Values, x: Fake, mask: Fake) -> A
         return None
     shape = broadcast(x.shape, mask.shape)
     # The gradient has the layout of the tensor that is selected from; the recorded gradient is contiguous.
-    if not shape or (recorder.is_followed and x.requires_grad and not has_contiguous_strides(x)):
+    if not shape or (
+        recorder.current_call.is_followed and x.requires_grad and not has_contiguous_strides(x)
+    ):
         return None
     wide = view(recorder, aten.expand.default, (x, list(shape)), {})
     if known is not None:
@@ -157,7 +159,7 @@ QUANTILES = [getattr(of, f"{nan}quantile") for of in (torch, torch.Tensor) for n
 def _assume(recorder: Recorder, condition: Fake) -> None:
     recorder.emit(aten._assert_async.msg, (condition, ASSUMED), {})
     recorder.n_ops += 1
-    recorder.assumes = True
+    recorder.current_call.assumes = True
 
 
 HANDLERS: dict[Any, Callable[..., Any]] = {

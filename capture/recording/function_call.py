@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from frameloom.capture.guards.thread_warnings import OF_PYTHON, warnings_here
 from frameloom.capture.recording.attention_masks import check_mask
 from frameloom.capture.recording.eager_derivatives import derive_as_eager
+from frameloom.capture.recording.recorder_state import autocast_devices
 from frameloom.capture.recording.special_ops import (
     POOLS_OF_ROWS,
     WHOLE,
@@ -71,12 +72,6 @@ def takes(whole: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
 _signature = functools.cache(inspect.signature)
 
 
-def autocast_devices() -> list[str]:
-    if not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")):
-        return []  # the most frequent case
-    return [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
-
-
 def record_call(
     recorder: Recorder,
     fn: Callable[..., Any],
@@ -89,18 +84,18 @@ def record_call(
         args = without_symbols(args)
         kwargs = {name: without_symbols(a) for name, a in kwargs.items()}
     _begin(recorder, fn, args, kwargs, where)
-    recorder.is_followed = wanted = _is_followed(fn, args, kwargs)
+    recorder.current_call.is_followed = wanted = _is_followed(fn, args, kwargs)
     recorder.layout_assumptions.begin()
     whole = _as_whole(recorder, fn, args, kwargs)
-    recorder.decomposes_as_eager = whole is None and fn not in OTHERWISE
+    recorder.current_call.decomposes_as_eager = whole is None and fn not in OTHERWISE
     if fn in POOLS_OF_ROWS and (fake := next(fakes_in((args, kwargs)), None)) is not None:
-        recorder.decomposes_as_eager = pools_as_image(fake, args, kwargs, wanted)
+        recorder.current_call.decomposes_as_eager = pools_as_image(fake, args, kwargs, wanted)
     given = None if wanted or whole is not None else recorder.calls.arguments(fn, args, kwargs)
     if given is not None:
         if (known := recorder.calls.replay(given)) is not None:
             return known[0]
         given.watch()
-    before, recorder.looks_at_data = recorder.snapshot(), False
+    before, recorder.from_data.looks_at_data = recorder.snapshot(), False
     try:
         if whole is not None:
             result = whole(recorder, *args, **kwargs)
@@ -122,7 +117,7 @@ def record_call(
         ) from error
     check_result(result, fn)
     _note_layouts(recorder, fn, (args, kwargs), result)
-    if any(id(f) not in recorder.outs for f in fakes_in((kwargs.get("out"),))):
+    if any(id(f) not in recorder.current_call.outs for f in fakes_in((kwargs.get("out"),))):
         # Composite functions treat tensor subclasses differently, and may leave `out` alone.
         raise Break("unsupported_op", f"{getattr(fn, '__name__', fn)} with out=")
     if given is not None:
@@ -138,19 +133,27 @@ def _begin(
     where: object,
 ) -> None:
     """Sets the recorder's state for the current call."""
-    recorder.where, recorder.old, recorder.function = where, len(recorder.fakes), fn
-    recorder.last, recorder.outs, recorder.assumes = recorder.graph._root.prev, set(), False
-    recorder.inference = torch.is_inference_mode_enabled()
-    recorder.autocast = autocast_devices()
-    if recorder.autocast:
+    recorder.current_call.where, recorder.current_call.old, recorder.current_call.function = (
+        where,
+        len(recorder.fakes),
+        fn,
+    )
+    recorder.current_call.last, recorder.current_call.outs, recorder.current_call.assumes = (
+        recorder.graph._root.prev,
+        set(),
+        False,
+    )
+    recorder.current_call.inference = torch.is_inference_mode_enabled()
+    recorder.current_call.autocast = autocast_devices()
+    if recorder.current_call.autocast:
         recorder.casts.before(recorder, args, kwargs)
-    recorder.relies_on = dict.fromkeys(ATTENTION_SETTINGS if fn in ATTENTION else ())
+    recorder.current_call.relies_on = dict.fromkeys(ATTENTION_SETTINGS if fn in ATTENTION else ())
     if fn is F.scaled_dot_product_attention:
         check_mask(*args, **kwargs)
     if CURRENT_DEVICE is not None and (
         fn is torch.Tensor.cuda or any(map(names_no_index, (*args, *kwargs.values())))
     ):
-        recorder.relies_on[CURRENT_DEVICE] = None
+        recorder.current_call.relies_on[CURRENT_DEVICE] = None
 
 
 def _is_followed(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -186,14 +189,14 @@ def _note_layouts(
 ) -> None:
     """Notes what the call has assumed about sizes, and whether its result shows that."""
     # A gradient may lead back from sizes that come later.
-    if recorder.shape_env.symbols or recorder.is_followed:
+    if recorder.shape_env.symbols or recorder.current_call.is_followed:
         results = (*fakes_in((result,)),)
         recorder.layout_assumptions.called(fn, called, (*fakes_in(called),), results)
     if recorder.shape_env.assumed_sizes:
         results = tuple(fakes_in((result,)))
         is_answer = not results and result is not None
         recorder.layout_assumptions.end(
-            recorder.last, fn, called, tuple(fakes_in(called)), results, is_answer
+            recorder.current_call.last, fn, called, tuple(fakes_in(called)), results, is_answer
         )
 
 
@@ -208,14 +211,14 @@ def run_recorded(
     # A warning of PyTorch's Python code appears in each call, with that call's sizes and the program's line.
     with warnings_here("error", OF_PYTHON):
         try:
-            if recorder.inference:
+            if recorder.current_call.inference:
                 # Inference mode hides the decomposition of composite ops from dispatch modes. Autocast keeps
                 # no casts there.
-                with torch.inference_mode(False), torch.no_grad(), without_cache(recorder.autocast), products_over(recorder.shape_env, recorder.casts), recorder:  # fmt: skip
+                with torch.inference_mode(False), torch.no_grad(), without_cache(recorder.current_call.autocast), products_over(recorder.shape_env, recorder.casts), recorder:  # fmt: skip
                     return fn(*args, **kwargs)
             with products_over(recorder.shape_env, recorder.casts), recorder:
                 result = fn(*args, **kwargs)
-                if recorder.is_followed:
+                if recorder.current_call.is_followed:
                     derive_as_eager(result)
                 return result
         except Warning as warning:

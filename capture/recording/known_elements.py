@@ -35,7 +35,7 @@ MAX_OPS = 50
 def element_of(t: Tracer, fake: Fake, site: Site) -> SymbolicNumber | None:
     """Returns the value of `fake.item()` as a number that is an input; None where it does not follow from the
     inputs by simple ops. If its value must be known after all, capture breaks at `site`."""
-    if not t.follows_elements or not _is_simple(fake):
+    if not t.options.follows_elements or not _is_simple(fake):
         return None
     node = current(fake, t.recorder)  # type: ignore[arg-type]
     number = _Reader(t, site).number(node)

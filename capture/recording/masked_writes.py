@@ -23,17 +23,17 @@ INDICES = (torch.int64, torch.int32)
 
 
 def record_setitem(recorder: Recorder, x: Any, key: Any, value: Any) -> Any:
-    if recorder.is_followed and _is_a_choice(x, key, value):
+    if recorder.current_call.is_followed and _is_a_choice(x, key, value):
         return recorder.run(_choose, (x, key, value), {})
     places = partial(_set_places, recorder, operator.setitem)
     keys = key if isinstance(key, tuple) else (key,)
-    chosen = recorder.is_followed and _has_masks_that_fit(x, keys)
+    chosen = recorder.current_call.is_followed and _has_masks_that_fit(x, keys)
     return recorder.run(places if chosen else operator.setitem, (x, key, value), {})
 
 
 def record_index_put(fn: Any) -> Any:
     def record(recorder: Recorder, x: Any, indices: Any, values: Any, accumulate: Any = False) -> Any:  # fmt: skip
-        chosen = recorder.is_followed and _has_masks_that_fit(x, indices)
+        chosen = recorder.current_call.is_followed and _has_masks_that_fit(x, indices)
         return recorder.run(
             partial(_set_places, recorder, fn) if chosen else fn,
             (x, indices, values, accumulate),
@@ -70,9 +70,9 @@ def _set_places(recorder: Recorder, fn: Any, x: torch.Tensor, keys: Any, *rest: 
     new_keys: list[Any] = []
     for key in keys if isinstance(keys, tuple | list) else (keys,):
         if isinstance(key, Fake) and key.dtype is torch.bool:
-            places = key.nonzero(as_tuple=True)
+            places: Any = key.nonzero(as_tuple=True)
             # In eager, autograd saves the mask itself, and notices a change of it.
-            recorder.instead[places[0].memory] = key.memory, key.memory.version
+            recorder.history.instead[places[0].memory] = key.memory, key.memory.version
             new_keys += places
         else:
             new_keys.append(key)

@@ -22,15 +22,20 @@ from frameloom.capture.recording.custom_op_sizes import special_of
 from frameloom.capture.recording.data_dependent import asks_for_data
 from frameloom.capture.recording.function_call import (
     CURRENT_DEVICE,
-    autocast_devices,
     record_call,
     run_recorded,
+)
+from frameloom.capture.recording.recorder_state import (
+    ConstantNodes,
+    CurrentCall,
+    FromData,
+    GraphModes,
+    HistoryState,
 )
 from frameloom.capture.recording.special_ops import (
     SPECIAL,
 )
 from frameloom.capture.recording.unbacked_sizes import (
-    Result,
     check_device,
     undecided,
 )
@@ -74,7 +79,7 @@ from frameloom.config import config
 from frameloom.debug import log
 from frameloom.errors import Avoid, Break
 from frameloom.ir.fallible import KNOWN
-from frameloom.ir.symbolic.expr import Int, Size
+from frameloom.ir.symbolic.expr import Size
 from frameloom.ir.symbolic.shape_env import ShapeEnv
 from frameloom.ir.symbolic.symint import SizeNode
 
@@ -85,74 +90,30 @@ class Recorder(TorchDispatchMode):
     """Records one graph. `n_ops` counts recorded ops that are not views; 0 means that there is nothing to
     compile."""
 
-    # The memory budget for saved tensors (capture/autograd/partition.py).
-    budget: int | float | None = None
-    # whether code after a break may write unnoticed before a backward pass
-    writes_unnoticed = False
-
     def __init__(self) -> None:
         super().__init__()
         self.graph = torch.fx.Graph()
         self.n_ops = 0
-        self.default_dtype = torch.get_default_dtype()  # the one under which the graph runs
-        self.grad = torch.is_grad_enabled()
-        self.inference = False  # whether the current call runs in inference mode
-        self.autocast: list[str] = []  # devices for which the current call runs under autocast
-        self.around = autocast_devices()  # devices for which the graph runs under autocast
+        self.modes, self.current_call = GraphModes(), CurrentCall()
+        self.history, self.from_data = HistoryState(), FromData()
         self.casts = Casts()
         self.constants = torch.nn.Module()
         self.inputs: list[tuple[Any, torch.Tensor, Fake]] = []
         self._input_of: dict[int, Fake] = {}
         self.fakes: list[Fake] = []
         self.undo: list[Written] = []
-        self.where = ""
-        self.site: Any = None  # place of the current call (dead_calls.py)
-        self.function: Any = None  # the function of the current call
-        self.last: Any = None  # node before the current call
-        # Tensors that are out= arguments of the current call and that an op has written.
-        self.outs: set[int] = set()
-        # Values of constant nodes (recording/constant_folding.py).
-        self.known: dict[torch.fx.Node, Any] = {}
-        self.unknown: set[torch.fx.Node] = set()  # nodes that are known not to be constant
-        # Whether a write changed a tensor that has a history without changing that history.
-        self.hidden_writes = False
-        self.data_sites: list[Any] = []  # where the program took `.data` of tensors
-        self.zeros: dict[int, Fake] = {}  # tensors without memory
-        # The memory of a tensor that gets other data right after the graph: autograd notices that in the
-        # saved tensors.
-        self.replaced: Any = None
-        # Per memory that autograd saves in the recording: the memory that it saves in eager, and its version
-        # at that time.
-        self.instead: dict[Any, tuple[Memory, int]] = {}
-        # Per sequence number of an autograd node that puts a write to a view into its base.
-        self.written_parts: dict[int, WrittenPart] = {}
-        self.old = 0  # how many Fakes there were before the current call
-        # C functions that return settings on which the current call depends
-        self.relies_on: dict[Any, None] = {}
-        self.notes_nodes = False  # whether to note which autograd nodes compute something
-        # Inputs that the program turns into leaves of autograd (leaves.py).
-        self.turned_on: dict[int, Any] = {}
-        # Whether PyTorch takes the same path for plain tensors without gradients in the current call.
-        self.decomposes_as_eager = True
-        self.is_followed = False  # whether autograd follows the current call
-        self.looks_at_data = False  # whether the recorded ops depend on the data of tensors
-        self.assumes = False  # whether the current call is recorded under an assumption
+        self.constant_nodes = ConstantNodes()
         # placeholders of tensors; set at the end of the graph
         self.placeholders: list[torch.fx.Node] = []
         # Placeholders of tensors are inserted before it.
         self._marker = self.graph.create_node("call_function", operator.pos, (0,))
         self.numbers = NumberInputs(self.graph)
-        self.functions: list[Any] = []  # calls of the program's autograd Functions, as Derivatives
         self.calls = Calls(self)
         self.shape_env = ShapeEnv(lambda size: SizeNode(size.shape_env, size))  # of symbolic sizes
         self.shape_env.note = self._assumed
         self.shape_env.undecided = functools.partial(undecided, self)
         # Calls of parts of the program, and the instructions of these calls.
         self.parts: list[tuple[torch.fx.Node, Any]] = []
-        self.unbacked: list[Any] = []  # where unbacked sizes are made
-        self.refuses_unbacked = False  # whether the current call may not make unbacked sizes
-        self.counted: dict[Any, tuple[Int, Result]] = {}  # numbers of non-zero elements
-        self.places: dict[Any, Fake] = {}  # and their indices, where the program does not see them
         self.layout_assumptions = LayoutAssumptions(self.shape_env, self.graph)
 
     @classmethod
@@ -250,7 +211,7 @@ class Recorder(TorchDispatchMode):
 
     def made_in_call(self) -> set[int]:
         """Returns the identities of the Fakes that the last call has made."""
-        return {id(fake) for fake in self.fakes[self.old :]}
+        return {id(fake) for fake in self.fakes[self.current_call.old :]}
 
     def snapshot(self) -> tuple[Any, int, int, tuple[int, int]]:
         return (self.graph._root.prev, self.n_ops, len(self.undo), self.layout_assumptions.mark())
@@ -277,27 +238,27 @@ class Recorder(TorchDispatchMode):
         """Drops all references to the tensors of the captured call."""
         self.inputs.clear()
         self.undo.clear()
-        self.known.clear()
+        self.constant_nodes.known.clear()
         self.shape_env.release()
         self.layout_assumptions.release()
-        self.unknown.clear()
-        self.unbacked.clear()
+        self.constant_nodes.unknown.clear()
+        self.from_data.unbacked.clear()
         self.parts.clear()
-        self.counted.clear()
-        self.places.clear()
-        self.instead.clear()
-        self.written_parts.clear()
-        self.turned_on.clear()
-        self.zeros.clear()
+        self.from_data.counted.clear()
+        self.from_data.places.clear()
+        self.history.instead.clear()
+        self.history.written_parts.clear()
+        self.history.turned_on.clear()
+        self.history.zeros.clear()
         self.numbers.release()
 
     # ---- recording
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self.zeros:
+        if self.history.zeros:
             return call_with_zeros(self, func, args, kwargs or {})
         made = self.dispatched(func, args, kwargs or {})
-        if self.is_followed and not properties_of(func).has_derivative:
+        if self.current_call.is_followed and not properties_of(func).has_derivative:
             check_derivative(func, (*args, kwargs or {}), made)
         return made
 
@@ -317,7 +278,7 @@ class Recorder(TorchDispatchMode):
             args = without_numbers(args)
             kwargs = {name: without_numbers(a) for name, a in kwargs.items()}
         tensors_of(func, args, kwargs)
-        if self.autocast != self.around and not str(func).startswith(KNOWN):
+        if self.current_call.autocast != self.modes.around and not str(func).startswith(KNOWN):
             # Autocast treats the calls inside its kernel as it treats those of the program.
             raise Break(
                 "unsupported_op", f"{func} under autocast that the graph does not run under"
@@ -326,19 +287,23 @@ class Recorder(TorchDispatchMode):
             raise Break("unsupported_op", f"{func} in pinned memory")
         check_arguments(func, args, kwargs)
         check_filled(func, args, self)
-        if self.autocast and func is aten._to_copy.default:
+        if self.current_call.autocast and func is aten._to_copy.default:
             self.casts.note(self, args[0])
         properties = properties_of(func)
-        check_layouts(func, properties.sparse, args, kwargs, self.is_followed)
+        check_layouts(func, properties.sparse, args, kwargs, self.current_call.is_followed)
         if properties.data_dependent or selects_by_mask(func, args):
             return asks_for_data(self, func, args, kwargs)
         if properties.resizes:
             return reshape(self, func, *args, **kwargs)
         if properties.behaviour == "write":
-            number = torch._C._autograd._get_sequence_nr() if self.is_followed else 0
+            number = torch._C._autograd._get_sequence_nr() if self.current_call.is_followed else 0
             result = write_op(self, func, args, kwargs)
-            if self.is_followed and isinstance(result, Fake) and result.view_of is not None:
-                self.written_parts[number] = WrittenPart.of(func, args, kwargs)
+            if (
+                self.current_call.is_followed
+                and isinstance(result, Fake)
+                and result.view_of is not None
+            ):
+                self.history.written_parts[number] = WrittenPart.of(func, args, kwargs)
             return result
         if properties.behaviour == "view":
             if properties.is_composite:  # other ops replace it, and some of them may not be views
@@ -351,10 +316,10 @@ class Recorder(TorchDispatchMode):
     def emit(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], like: Fake | None = None
     ) -> Any:
-        if torch.get_default_dtype() is not self.default_dtype:
+        if torch.get_default_dtype() is not self.modes.default_dtype:
             args, kwargs = self._with_dtype(func, args, kwargs)
         if names_no_index(kwargs.get("device")):
-            self.relies_on[CURRENT_DEVICE] = None
+            self.current_call.relies_on[CURRENT_DEVICE] = None
             kwargs = {**kwargs, "device": torch.device("cuda", torch.cuda.current_device())}
         if has_symbols(args) or has_symbols(kwargs.values()):
             guard_ranges(func, args, kwargs)
@@ -365,10 +330,10 @@ class Recorder(TorchDispatchMode):
         node.args = node_args
         if node_kwargs:
             node.kwargs = dict(node_kwargs)
-        node.meta["stack"], node.meta["site"] = self.where, self.site
+        node.meta["stack"], node.meta["site"] = self.current_call.where, self.current_call.site
         if not torch.is_grad_enabled():
             node.meta["grad"] = False
-        if self.notes_nodes:
+        if self.history.notes_nodes:
             note_node(node)
         if like is None:
             device = device_of(func, node_args, node_kwargs)
@@ -377,7 +342,7 @@ class Recorder(TorchDispatchMode):
                 check_together(func, args, kwargs)
             meta = infer_node(func, node_args, node_kwargs)
             meta = on_device(device, func, meta, args, kwargs)
-            if self.notes_nodes:
+            if self.history.notes_nodes:
                 note_sum(node)
                 meta = summed(node, meta)
             if self.shape_env.has_unbacked and device.type != "cpu":
@@ -390,11 +355,11 @@ class Recorder(TorchDispatchMode):
     def _assumed(self, text: str) -> object:
         """Logs an assumption about sizes; returns the line that makes it."""
         if "sizes" in config.logs:
-            log("sizes", f"{text}  {self.where}")
-        return self.where
+            log("sizes", f"{text}  {self.current_call.where}")
+        return self.current_call.where
 
     def memory_of(self, fake: Fake) -> Memory:
-        return Memory(fake, inference=self.inference)
+        return Memory(fake, inference=self.current_call.inference)
 
     def _with_dtype(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -405,7 +370,7 @@ class Recorder(TorchDispatchMode):
         now = torch.get_default_dtype()
         wanted = dtypes_of(infer_node(func, *plain))
         try:
-            torch.set_default_dtype(self.default_dtype)
+            torch.set_default_dtype(self.modes.default_dtype)
             if dtypes_of(infer_node(func, *plain)) == wanted:
                 return args, kwargs
         finally:
@@ -421,7 +386,9 @@ class Recorder(TorchDispatchMode):
         owner = fake._base if fake._is_view() else fake
         counts = memory.version, memory.counted
         self.undo.append(
-            Written(fake, fake.node, fake.version, counts, owner, owner.grad_fn, self.site)
+            Written(
+                fake, fake.node, fake.version, counts, owner, owner.grad_fn, self.current_call.site
+            )
         )
 
     def node_of(self, a: Any) -> Any:
@@ -460,7 +427,7 @@ class Recorder(TorchDispatchMode):
                 raise Break("unsupported_op", f"{func} returns nested lists")
             if isinstance(part, Fake):
                 part.node = self.graph.call_function(operator.getitem, (node, i))
-                part.node.meta.update(val=part, stack=self.where)
+                part.node.meta.update(val=part, stack=self.current_call.where)
                 part.memory = self.memory_of(part)
         return list(value) if properties_of(func).returns_list else value
 
@@ -471,12 +438,12 @@ class Recorder(TorchDispatchMode):
     def new_constant(self, tensor: torch.Tensor) -> Fake:
         """Records a tensor made from Python numbers: the graph module keeps it, and every call copies it."""
         if tensor.device.type == "cuda":
-            self.relies_on[CURRENT_DEVICE] = None
+            self.current_call.relies_on[CURRENT_DEVICE] = None
         name = f"constant_{len(self.constants._buffers)}"
         self.constants.register_buffer(name, tensor)
         node = self.graph.get_attr(name)
         fake = fake_like(tensor)
-        node.meta["val"], node.meta["stack"] = fake, self.where
+        node.meta["val"], node.meta["stack"] = fake, self.current_call.where
         fake.node, fake.memory = node, self.memory_of(fake)
         self.fakes.append(fake)
         return self.pure(aten.clone.default, (fake,), {})

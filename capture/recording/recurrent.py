@@ -23,9 +23,9 @@ layer = torch.ops.aten.mkldnn_rnn_layer.default
 
 def record_rnn(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     kind = args[0].device.type
-    if kind in recorder.around and kind not in recorder.autocast:
+    if kind in recorder.modes.around and kind not in recorder.current_call.autocast:
         raise Break("unsupported_op", f"{func} without autocast, where the caller has it")
-    if not recorder.is_followed:
+    if not recorder.current_call.is_followed:
         return recorder.pure(func, args, kwargs)
     tensors, rest = args[:7], args[7:]
     if any(has_sizes(t.shape, t.stride()) for t in tensors):

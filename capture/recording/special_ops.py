@@ -104,7 +104,7 @@ def _record_empty(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     )
     made = recorder.pure(func, args, kwargs)
     for tells in settings:
-        recorder.relies_on[tells] = None
+        recorder.current_call.relies_on[tells] = None
         if not tells():
             return made
     dtype = made.dtype
@@ -171,7 +171,7 @@ def is_checked(node: torch.fx.Node) -> bool:
 def _record_values(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Records singular values and eigenvalues; the third argument says whether vectors are computed."""
     is_followed = torch.is_grad_enabled() and args[0].requires_grad
-    if recorder.function in ONLY_VALUES and not is_followed:
+    if recorder.current_call.function in ONLY_VALUES and not is_followed:
         second = func._schema.arguments[1].default_value
         args = (*(*args, second)[:2], False)
     return recorder.pure(func, args, kwargs)
@@ -182,7 +182,7 @@ def _quantized(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     raise Break("unsupported_tensor", f"{func} makes a quantized tensor")
 
 
-POOLS_OF_ROWS = frozenset({F.max_pool1d, torch.max_pool1d, torch.nn.functional._max_pool1d})
+POOLS_OF_ROWS = frozenset({F.max_pool1d, torch.max_pool1d, F._max_pool1d})  # type: ignore[attr-defined]
 
 
 def pools_as_image(x: torch.Tensor, args: Any, kwargs: Any, is_followed: bool) -> bool:
@@ -198,7 +198,10 @@ def _record_max_pool(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     x, kernel, *_ = args
     if kernel[0] == 1 and x.device.type == "cpu" and not x.dtype.is_floating_point:
         raise Break("op_error", f"{func}: one-dimensional, of integers")
-    if recorder.function in POOLS_OF_ROWS and not recorder.decomposes_as_eager:
+    if (
+        recorder.current_call.function in POOLS_OF_ROWS
+        and not recorder.current_call.decomposes_as_eager
+    ):
         if any(type(n) is int and n == 0 for n in x.shape[1:]):
             raise Break("op_error", f"{func}: one-dimensional, of nothing")
         # That kernel's result is a fresh tensor, whatever the layout of the operand.
@@ -221,7 +224,7 @@ def _record_products(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Breaks under autocast: the kernels call ops that autocast changes, and the shape functions do not know
     that. Graphs run in the caller's autocast setting, not in that of a region of the program, nor in that
     inside an op whose operands autocast casts."""
-    if args[0].device.type in (*recorder.autocast, *recorder.around):
+    if args[0].device.type in (*recorder.current_call.autocast, *recorder.modes.around):
         raise Break("unsupported_op", f"{func} under autocast")
     return recorder.pure(func, args, kwargs)
 
@@ -231,7 +234,7 @@ def _record_joined(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     16-bit type."""
     first = args[0] if isinstance(args[0], torch.Tensor) else args[0][0]
     halves = {torch.float16, torch.bfloat16} - {torch.get_autocast_dtype(first.device.type)}
-    if first.device.type in recorder.autocast and first.dtype in halves:
+    if first.device.type in recorder.current_call.autocast and first.dtype in halves:
         raise Break("op_error", f"{func} of {first.dtype} under autocast")
     return recorder.pure(func, args, kwargs)
 
@@ -249,7 +252,7 @@ def _record_clamp(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     result = recorder.pure(func, args, kwargs)
     low, high = (*args[1:], *kwargs.values(), None)[:2]
     bounds = [t for t in (low, high) if t is not None]
-    if recorder.is_followed and len(bounds) == 2:
+    if recorder.current_call.is_followed and len(bounds) == 2:
         pairs = [(args[0], low)] if args[0].requires_grad else []
         if any(t.requires_grad for t in bounds):
             pairs += [(args[0], low), (args[0], high), (low, high)]
@@ -333,7 +336,7 @@ def _record_attention(
     """Records attention as one op, for which PyTorch chooses a kernel at run time by dtype, sizes and chip.
     Autograd needs to know the exact kernel; PyTorch's function then chooses it here."""
     options = {"scale": scale, "enable_gqa": enable_gqa}
-    if dropout_p > 0 or recorder.is_followed:
+    if dropout_p > 0 or recorder.current_call.is_followed:
         if isinstance(attn_mask, torch.Tensor) and not is_causal:
             attn_mask, is_causal = simplified_mask(recorder, query, key, attn_mask)
         given = (query, key, value, attn_mask, dropout_p, is_causal)
@@ -397,7 +400,7 @@ def _record_cosine_similarity(
     recorder: Any, x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8
 ) -> Any:
     # Complex numbers are refused.
-    if not recorder.is_followed or torch.result_type(x1, x2).is_complex:
+    if not recorder.current_call.is_followed or torch.result_type(x1, x2).is_complex:
         return recorder.run(torch.cosine_similarity, (x1, x2, dim, eps), {})
     return recorder.run(_cosine_similarity, (x1, x2, dim, eps), {})
 

@@ -76,21 +76,21 @@ class Result:
 def places(recorder: Recorder, mask: Fake) -> list[Fake]:
     """Returns the indices of the mask's ones, one tensor per dimension."""
     value = _value_of(current(mask, recorder))
-    indices = recorder.places.get(value)
+    indices = recorder.from_data.places.get(value)
     if indices is None or indices.node._erased:
-        indices = recorder.places[value] = nonzero(recorder, mask)
+        indices = recorder.from_data.places[value] = nonzero(recorder, mask)
     return [view(recorder, aten.select.int, (indices, 1, d), {}) for d in range(mask.dim())]
 
 
 def nonzero(recorder: Recorder, x: Fake) -> Fake:
     """Records `nonzero`, with the same size as an earlier one of the same values."""
     value, source = _value_of(current(x, recorder)), None
-    known = recorder.counted.get(value)
+    known = recorder.from_data.counted.get(value)
     size: Int
     if known is None or known[1].is_erased:
         size, source = new_size(recorder, x.numel(), 0)
         if source is not None:
-            recorder.counted[value] = size, source
+            recorder.from_data.counted[value] = size, source
     else:
         size = known[0]
     meta = SizedMeta((size, x.dim()), (1, size), torch.int64)
@@ -117,11 +117,15 @@ def _value_of(node: Any, depth: int = 4) -> Any:
 def new_size(recorder: Recorder, bound: Int | None, dim: int) -> tuple[Int, Result | None]:
     if isinstance(bound, int) and not bound:
         return 0, None
-    if recorder.refuses_unbacked:  # before a reader of it changes the history of a tensor
-        name = getattr(recorder.function, "__name__", str(recorder.function))
+    if (
+        recorder.current_call.refuses_unbacked
+    ):  # before a reader of it changes the history of a tensor
+        name = getattr(
+            recorder.current_call.function, "__name__", str(recorder.current_call.function)
+        )
         raise Break("data_dependent", f"{name}(...)")
     source = Result(dim)
-    recorder.unbacked.append(source)
+    recorder.from_data.unbacked.append(source)
     return recorder.shape_env.unbacked_symbol(source, bound), source
 
 
@@ -129,7 +133,7 @@ def made(
     recorder: Recorder, func: Any, args: Any, metas: Any, kwargs: Any = None, source: Result | None = None
 ) -> Any:  # fmt: skip
     """Records the op with results of these layouts."""
-    recorder.looks_at_data = True
+    recorder.from_data.looks_at_data = True
     kwargs = kwargs or {}
     device = tensors_of(func, args, kwargs)[0].device
     result = recorder.pure(func, args, kwargs, recorder.new(metas, device))
@@ -309,7 +313,7 @@ def avoid_parts(recorder: Recorder) -> None:
 
 def avoid_unbacked(recorder: Recorder) -> None:
     """Captures again, with graph breaks where unbacked sizes are made, if there are any."""
-    for source in recorder.unbacked:
+    for source in recorder.from_data.unbacked:
         if not source.is_erased:
             raise Avoid(source.site)  # type: ignore[arg-type]
 
@@ -317,7 +321,7 @@ def avoid_unbacked(recorder: Recorder) -> None:
 def check_returned(recorder: Recorder, nodes: Sequence[torch.fx.Node]) -> None:
     """Avoids unbacked sizes in results that never have elements: no step of a plan makes these, so they would
     exist before their size is known."""
-    for node in nodes if recorder.unbacked else ():
+    for node in nodes if recorder.from_data.unbacked else ():
         shape = getattr(node.meta.get("val"), "shape", ())
         if any(map(unbacked_in, shape)) and any(not isinstance(n, Size) and n == 0 for n in shape):
             avoid_unbacked(recorder)

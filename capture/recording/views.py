@@ -64,7 +64,8 @@ def view(
         ]
     is_known_view = func is not aten._unsafe_view.default and (
         # On every path of PyTorch, a result that shares the memory of its operands is a view of them.
-        recorder.decomposes_as_eager or id(parent.memory.root) not in recorder.made_in_call()
+        recorder.current_call.decomposes_as_eager
+        or id(parent.memory.root) not in recorder.made_in_call()
     )
     if func is aten._unsafe_view.default:
         func = aten.view.default
@@ -88,7 +89,7 @@ def view(
     grad = torch.is_grad_enabled()
     given = tuple(rest), dict(kwargs)
     fake.version = version = parent.memory.version
-    inference = recorder.inference
+    inference = recorder.current_call.inference
     fake.view_of = ViewOf(
         parent,
         func,
@@ -124,7 +125,7 @@ def _of_the_memory(
     the parent, its node has only its own elements."""
     root = parent.memory.root
     offset = parent.storage_offset() if storage_offset is None else storage_offset
-    plain = not recorder.is_followed and not root.requires_grad and counts(parent)
+    plain = not recorder.current_call.is_followed and not root.requires_grad and counts(parent)
     if plain and parent.dtype is root.dtype:
         return root, size, stride, offset
     if parent.is_contiguous() and is_within_extent(parent, size, stride, offset):
@@ -167,7 +168,7 @@ def check_bits(outputs: Sequence[Fake]) -> None:
 def reshape(recorder: Recorder, func: Any, fake: Fake, *args: Any, **kwargs: Any) -> Fake:
     """Records `squeeze_`, `as_strided_` and similar ops on a fresh result, as PyTorch's own functions use
     them: the tensor becomes a view of its former self."""
-    fresh = recorder.fakes[recorder.old :]
+    fresh = recorder.fakes[recorder.current_call.old :]
     form = functional_form_of_view(func)
     if form is None or not any(f is fake for f in fresh) or fake.version != fake.memory.version:
         raise Break("metadata_mutation", str(func))
@@ -194,7 +195,7 @@ def reshape(recorder: Recorder, func: Any, fake: Fake, *args: Any, **kwargs: Any
 def _rename(recorder: Recorder, fake: Fake, other: Fake) -> None:
     """Replaces `fake` by `other`, its former self, as the value of the nodes of the current call."""
     for node in reversed(recorder.graph.nodes):
-        if node is recorder.last:
+        if node is recorder.current_call.last:
             return
         val = node.meta.get("val")
         if val is fake:

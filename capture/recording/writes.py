@@ -74,21 +74,21 @@ def write_op(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
             for r, t in zip(results[-len(targets) :], targets, strict=True)
         ]
     if is_out(func):
-        recorder.outs.update(map(id, targets))
+        recorder.current_call.outs.update(map(id, targets))
     for target, value in zip(targets, values, strict=True):
         if mixed_mode_view(target) is not None:  # autograd counts no writes for it
             raise Break(
                 "unsupported_op",
                 f"{func} writes a view(dtype) made in another inference mode than its memory",
             )
-        if target.memory.inference and not recorder.inference:
+        if target.memory.inference and not recorder.current_call.inference:
             raise Break("op_error", f"{func} writes a tensor made in inference mode")
         if target.requires_grad and torch.is_grad_enabled() and is_by_function(target):
             raise Break("op_error", f"{func} writes a view that an autograd Function made")
         if target.memory.root.requires_grad and not (
             target.requires_grad and torch.is_grad_enabled()
         ):
-            recorder.hidden_writes = True
+            recorder.history.hidden_writes = True
         write(target, value, recorder)
     for target in listed:
         if counts(target):
@@ -132,7 +132,7 @@ def _copied(recorder: Recorder, target: Fake, source: Any) -> Any:
         raise Break("op_error", f"copy_ of {list(source.shape)} into {list(target.shape)}")
     recorder.n_ops += 1
     if (
-        not recorder.notes_nodes  # gradients may have other layouts, and the target keeps its own
+        not recorder.history.notes_nodes  # gradients may have other layouts, and the target keeps its own
         and source.shape == target.shape
         and source.dtype == target.dtype
         and has_same_strides(source, target)
@@ -149,7 +149,7 @@ def write_back(recorder: Recorder) -> list[int]:
     recorder.placeholders = [
         n for n in recorder.graph.nodes if n.op == "placeholder" and n not in numbers
     ]
-    recorder.where = ""
+    recorder.current_call.where = ""
     for i, (_, _, fake) in enumerate(recorder.inputs):
         memory, placeholder = fake.memory, recorder.placeholders[i]
         if memory.version:

@@ -276,7 +276,7 @@ class FrameWriter:
 
 def enter(t: Tracer, spec: ResumeSpec, slots: tuple[Any, ...]) -> Value:
     """Interprets from the place of `spec`, with the resume function's arguments; returns the result."""
-    t.resumed = True
+    t.options.resumed = True
     names = spec.parameters
     origins = [t.roots.argument(position, name) for position, name in enumerate(names)]
     return _enter(t, spec, list(zip(slots, origins, strict=True)), root=True)

@@ -100,7 +100,7 @@ class CompiledRegion:
                 raise Skip(f"{generator.describe()} is dropped, and cleans up when it is")
         self.outputs = tensors_in(self.needed)
         check_that_leaves_stay_inside(t, self.outputs)
-        self.detached = detached([v.fake for v in self.outputs], t.last_backward > 0)
+        self.detached = detached([v.fake for v in self.outputs], t.backward.last_backward > 0)
         self.modes: Modes | None = None
         self.freed = FreedOutputs(t, self.outputs, not capture.compiler.options.fullgraph)
         self.graph: CapturedGraph | None = None
@@ -125,7 +125,7 @@ class CompiledRegion:
                 raise leaves_or(t, Skip(f"a gradient is needed: {cause}")) from cause
             if self.graph.backward is not None:
                 watch_autograd(t)
-            if t.recorder.turned_on:
+            if t.recorder.history.turned_on:
                 try:  # its views then require gradients, even if the graph does not read them
                     apart = apart_in_memory((key, real) for key, real, _ in t.recorder.inputs)
                 except Skip as cause:
@@ -154,7 +154,7 @@ class CompiledRegion:
             sized = checks_sizes(t, self.graph, ours)
             if restarts and config.verify and not sized and not self.graph.mutated:
                 self.compiled = verified(self.compiled, self.graph.gm.forward)
-            if t.speculated:
+            if t.speculation.speculated:
                 self.compiled = forgetting(t, self.compiled)
             self.compiled = watching(t, self.graph, self.compiled, self.cast)
         if t.arrays:

@@ -40,7 +40,7 @@ def assume(t: Tracer, condition: TensorValue, expected: bool, otherwise: Excepti
     if t.session.per_code or t.session.is_avoided(*site) or condition.fake.numel() != 1:
         raise otherwise
     t.torch_call(partial(hold, expected=expected), [condition], {})
-    t.rerun_sites.append(site)
+    t.speculation.rerun_sites.append(site)
 
 
 def hold(condition: torch.Tensor, expected: bool, message: str = ASSUMED) -> None:
@@ -54,7 +54,7 @@ def assumed(t: Tracer, what: str) -> None:
     site = _site_or(t, Break("data_dependent", what))
     if t.session.per_code:
         raise Break("data_dependent", what)
-    t.rerun_sites.append(site)
+    t.speculation.rerun_sites.append(site)
 
 
 def note_fallible(t: Tracer, what: str) -> None:
@@ -65,7 +65,7 @@ def note_fallible(t: Tracer, what: str) -> None:
     site = _site_or(t, Break("may_raise", what))
     if t.session.per_code:
         raise Break("may_raise", what)
-    t.fallible_sites.append(site)
+    t.speculation.fallible_sites.append(site)
 
 
 def _site_or(t: Tracer, otherwise: Break) -> tuple[CodeType, int]:
@@ -104,7 +104,7 @@ def check_that_restart_is_possible(t: Tracer, graph: CapturedGraph, ours: bool) 
     and the capture breaks there."""
     rerunnable = is_rerunnable(graph)
     may = not t.session.per_code and rerunnable and (ours or not graph.mutated)
-    sites = [*t.rerun_sites, *t.fallible_sites]
+    sites = [*t.speculation.rerun_sites, *t.speculation.fallible_sites]
     if sites and not may:
         raise Avoid(sites[0])
     has_effects = graph.mutated or not rerunnable or _has_own_effects(t)
@@ -112,7 +112,7 @@ def check_that_restart_is_possible(t: Tracer, graph: CapturedGraph, ours: bool) 
     if may:  # a plan runs what may raise before its writes, except these
         nodes = (n for n in nodes if never_raises(n.target))
     elif not (has_effects or t.settings.start):
-        nodes = (n for n in nodes if n.meta.get("site") in t.handled_sites)
+        nodes = (n for n in nodes if n.meta.get("site") in t.speculation.handled_sites)
     refused = first_refused(nodes)
     if refused is not None and not t.session.is_avoided(*refused.meta["site"]):
         raise Avoid(refused.meta["site"])

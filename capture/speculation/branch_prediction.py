@@ -31,25 +31,25 @@ LEAST = 0.75  # least probability that all predictions of a graph are right
 def predicted_truth(t: Tracer, condition: TensorValue, otherwise: Break) -> bool:
     """Returns the predicted truth of a condition; raises `otherwise` if no side is likely."""
     node = current(condition.fake, t.recorder)  # type: ignore[arg-type]
-    taken = t.choices.get(node)
+    taken = t.speculation.choices.get(node)
     if taken is None:
         ones = _trials(t, condition, node)
         if ones is None:
             raise otherwise
         expected = 2 * ones > TRIALS
-        chance = t.chance * max(ones, TRIALS - ones) / TRIALS
+        chance = t.speculation.chance * max(ones, TRIALS - ones) / TRIALS
         if chance < LEAST:
             raise otherwise
         assume(t, condition, expected, otherwise)
-        t.on_undo(lambda before=t.chance: _take_back(t, node, before))
-        t.chance, t.choices[node] = chance, expected
+        t.on_undo(lambda before=t.speculation.chance: _take_back(t, node, before))
+        t.speculation.chance, t.speculation.choices[node] = chance, expected
         return expected
     return taken
 
 
 def _take_back(t: Tracer, node: torch.fx.Node, chance: float) -> None:
-    t.chance = chance
-    del t.choices[node]
+    t.speculation.chance = chance
+    del t.speculation.choices[node]
 
 
 def _trials(t: Tracer, condition: TensorValue, node: torch.fx.Node) -> int | None:

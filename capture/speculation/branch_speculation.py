@@ -51,20 +51,24 @@ def speculated_truth(t: Tracer, condition: TensorValue, taken_out: bool = False)
     """Returns the truth of a condition in the captured call; None if it is not assumed. `taken_out`: the
     condition is used as a number, which needs no break until its value is needed."""
     frame = t.frame
-    if frame is None or not t.may_speculate or condition.fake.numel() != 1:
+    if frame is None or not t.options.may_speculate or condition.fake.numel() != 1:
         return None
     site = (frame.code, frame.at.index)
     refused = t.session.is_certain if taken_out else t.session.is_avoided
     here = (id(frame), frame.at.index)
-    if refused(*site) or len(t.speculated) >= MOST or t.speculated.count((here, site)) >= MOST_HERE:
+    if (
+        refused(*site)
+        or len(t.speculation.speculated) >= MOST
+        or t.speculation.speculated.count((here, site)) >= MOST_HERE
+    ):
         return None
     expected = _expected(t, condition)
     if expected is None:
         return None
     t.torch_call(partial(hold, expected=expected, message=SPECULATED), [condition], {})
-    t.rerun_sites.append(site)
-    t.speculated.append((here, site))
-    t.on_undo(t.speculated.pop)
+    t.speculation.rerun_sites.append(site)
+    t.speculation.speculated.append((here, site))
+    t.on_undo(t.speculation.speculated.pop)
     return expected
 
 
@@ -125,7 +129,7 @@ def if_finite(node: torch.fx.Node, depth: int = 8) -> bool | None:
 def forgetting(t: Tracer, compiled: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps the graph: if a call fails a speculated branch, the compiled entries are dropped."""
     session, jitted = t.session, t.session.capturing
-    sites = [site for _, site in t.speculated]
+    sites = [site for _, site in t.speculation.speculated]
 
     def run(*inputs: Any) -> Any:
         try:

@@ -116,7 +116,7 @@ def array_of(
     if not _try(made, numpy):
         return None
     t.arrays.append(made)
-    t.rerun_sites.append(site)
+    t.speculation.rerun_sites.append(site)
     t.on_undo(t.arrays.pop)
     return ArrayValue(made)
 

@@ -256,7 +256,7 @@ class _Run:
                 self.made.setdefault(id(f.memory.root), base)
             for source in fakes:
                 if f.memory.version or source.memory.version:
-                    shares = torch._C._is_alias_of(t, self.made[id(source)])
+                    shares = torch._C._is_alias_of(t, self.made[id(source)])  # type: ignore[attr-defined]
                     if shares is not (f.memory is source.memory):
                         return False
         return True

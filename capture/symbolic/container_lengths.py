@@ -58,7 +58,7 @@ class Lengths:
         seen = self._seen.setdefault(place, _capture.Lengths())
         known = seen.known()
         if seen.grows():
-            alone = kind is list and t.follows_numbers and self.may_break
+            alone = kind is list and t.options.follows_numbers and self.may_break
             alone = alone and self.n_ops.get(code, 0) >= LARGE
             what = "what uses it runs" if alone else "calls with a new length run"
             advice = f"{code.co_qualname}: {origin.path()} grows with each call, so that {what} as plain Python; try: a tensor that grows"

@@ -139,7 +139,8 @@ def _as_recorded(
         if t.dtype is not f.dtype or tuple(t.shape) != _at(f.shape, at) or t.stride() != _at(f.stride(), at):  # fmt: skip
             return False
         for source in given if sharing else ():
-            if torch._C._is_alias_of(t, made[id(source)]) is not (f.memory is source.memory):
+            shares = torch._C._is_alias_of(t, made[id(source)])  # type: ignore[attr-defined]
+            if shares is not (f.memory is source.memory):
                 return False
     return True
 

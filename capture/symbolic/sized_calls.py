@@ -117,7 +117,9 @@ def _linspace(recorder: Any, start: Any, end: Any, steps: Any = None, **options:
 
 
 def _histc(recorder: Any, input: Any, bins: Any = 100, min: Any = 0, max: Any = 0) -> Any:
-    plain = all(type(n) in (int, float) for n in (min, max)) and not recorder.is_followed
+    plain = (
+        all(type(n) in (int, float) for n in (min, max)) and not recorder.current_call.is_followed
+    )
     if not isinstance(bins, Size) or not plain:
         return recorder.run(torch.histc, (input, bins, min, max), {})
     return recorder.pure(aten.histc.default, (input, bins, min, max), {})
@@ -146,7 +148,7 @@ def diagonal_of_rest(x: Any, offset: Any, dim1: int, dim2: int) -> Any:
 
 
 def _unfold(recorder: Any, input: Any, dimension: int, size: Any, step: Any) -> Any:
-    if not has_sizes((size, step)) or recorder.is_followed or not input.dim():
+    if not has_sizes((size, step)) or recorder.current_call.is_followed or not input.dim():
         return recorder.run(torch.Tensor.unfold, (input, dimension, size, step), {})
     return recorder.run(windows, (input, dimension, size, step), {})
 
@@ -178,7 +180,11 @@ def _recurrent(fn: Callable[..., Any], op: Any) -> Callable[..., Any]:
         if named or len(given) < 3:
             return recorder.run(fn, given, named)
         input, _, params, *rest = given
-        plain = isinstance(params, list | tuple) and len(rest) == 6 and not recorder.is_followed
+        plain = (
+            isinstance(params, list | tuple)
+            and len(rest) == 6
+            and not recorder.current_call.is_followed
+        )
         if not plain or not has_sizes(input) or _draws(rest) or _has_projection(params, rest):
             return recorder.run(fn, given, {})
         if torch.is_autocast_enabled(input.device.type):

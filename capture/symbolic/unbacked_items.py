@@ -92,7 +92,7 @@ def sizes_in(t: Tracer, tensor: TensorValue, site: tuple[CodeType, int]) -> list
     for index in range(vector.fake.shape[0]):
         node = recorder.graph.create_node("call_function", operator.getitem, (whole, index))
         source = Item(items, index, node, site)
-        recorder.unbacked.append(source)
+        recorder.from_data.unbacked.append(source)
         size = recorder.shape_env.unbacked_symbol(source, None, least=None)
         node.meta.update(val=size, stack="")
         recorder.numbers.is_made(size, node)
@@ -119,7 +119,7 @@ def positions(t: Tracer, key: Value) -> Value:
     known = t.positions.get(place)
     if known is None or known[1].is_erased:
         (size,) = sizes_in(t, key, site)  # type: ignore[arg-type]
-        known = t.positions[place] = size, t.recorder.unbacked[-1]
+        known = t.positions[place] = size, t.recorder.from_data.unbacked[-1]
     return known[0]
 
 

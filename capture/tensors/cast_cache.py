@@ -200,7 +200,7 @@ class Casts:
     def _give(self, recorder: Recorder, fake: Fake, number: int) -> None:
         """Makes the cast of a weight an input."""
         kind = fake.device.type
-        if kind not in recorder.autocast or not torch.is_autocast_cache_enabled():
+        if kind not in recorder.current_call.autocast or not torch.is_autocast_cache_enabled():
             return
         given = self._given.get(id(fake))
         if given is not None:
@@ -245,7 +245,11 @@ class Casts:
     def note(self, recorder: Recorder, fake: Fake) -> None:
         """Notes that a cast is recorded."""
         number = fake.memory.input
-        if number is None or recorder.inputs[number][2] is not fake or recorder.function in BY_NAME:
+        if (
+            number is None
+            or recorder.inputs[number][2] is not fake
+            or recorder.current_call.function in BY_NAME
+        ):
             return
         if not torch.is_autocast_cache_enabled() or (self.kept and self.is_outer):
             return

@@ -38,10 +38,10 @@ def known_value(fake: Fake, recorder: Recorder) -> torch.Tensor | None:
     """Returns the tensor that `fake` is in every call, or None where that is not known."""
     if fake.memory is None or fake.device.type != "cpu":
         return None
-    recorder.looks_at_data = True
-    values = recorder.known
+    recorder.from_data.looks_at_data = True
+    values = recorder.constant_nodes.known
     node = current(fake, recorder)
-    order = ancestors(node, is_fixed, values, recorder.unknown)
+    order = ancestors(node, is_fixed, values, recorder.constant_nodes.unknown)
     if order is None:
         return None
     return evaluated(node, order, values, recorder)
@@ -52,7 +52,7 @@ def known_mask(mask: Fake, recorder: Recorder) -> torch.Tensor | None:
     known. A value that depends only on integers and bools is the same on every device."""
     if mask.memory is None or mask.dtype is not torch.bool:
         return None
-    recorder.looks_at_data = True
+    recorder.from_data.looks_at_data = True
     values = dict[Any, Any]()
     node = current(mask, recorder)
     order = ancestors(node, _is_discrete, values, set())
@@ -68,8 +68,8 @@ def evaluated(
     """Computes `node` by running the nodes of `order`, and adds their results to `values`. If given, `device`
     and `generator` replace those of the program."""
     default = torch.get_default_dtype()
-    if default != recorder.default_dtype:
-        torch.set_default_dtype(recorder.default_dtype)
+    if default != recorder.modes.default_dtype:
+        torch.set_default_dtype(recorder.modes.default_dtype)
     try:
         with torch._C._DisableTorchDispatch(), torch.no_grad():
             for n in order:
@@ -78,7 +78,7 @@ def evaluated(
         let_mistakes_through(error)
         return None  # it raises at run time, at its own place
     finally:
-        if default != recorder.default_dtype:
+        if default != recorder.modes.default_dtype:
             torch.set_default_dtype(default)
     result: torch.Tensor = values[node]
     return result

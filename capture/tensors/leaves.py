@@ -105,8 +105,8 @@ def _note_given(t: Tracer, value: TensorValue, fake: Any) -> None:
     avoided = t.session.forced or t.session.is_avoided(*site) or value.origin is None
     if avoided or is_used or views or any(map(may_raise, recorder.graph.nodes)):
         raise Break("autograd", "tensor.requires_grad_(...)")
-    recorder.turned_on[id(fake)] = fake, value.origin, site
-    t.on_undo(partial(recorder.turned_on.pop, id(fake)))
+    recorder.history.turned_on[id(fake)] = fake, value.origin, site
+    t.on_undo(partial(recorder.history.turned_on.pop, id(fake)))
 
 
 def turning_on(
@@ -114,7 +114,7 @@ def turning_on(
 ) -> Callable[..., Any]:
     """Returns a function that makes inputs require gradients, and then calls the graph."""
     places = []
-    for _, origin, site in t.recorder.turned_on.values():
+    for _, origin, site in t.recorder.history.turned_on.values():
         if graph is None or t.arrays or origin not in graph.inputs:
             raise Avoid(site)
         places.append(graph.inputs.index(origin))
@@ -138,19 +138,19 @@ def note_leaf(t: Tracer, fake: Fake) -> None:
     site = (t.frame.code, t.frame.at.index)
     if t.session.forced or t.session.is_avoided(*site):
         raise Break("autograd", "a tensor made to require gradients that is needed outside")
-    t.leaves[id(fake)] = fake, site
-    t.on_undo(partial(t.leaves.pop, id(fake)))
+    t.backward.leaves[id(fake)] = fake, site
+    t.on_undo(partial(t.backward.leaves.pop, id(fake)))
 
 
 def check_that_leaves_stay_inside(t: Tracer, outputs: Sequence[TensorValue]) -> None:
     """Raises Avoid for a leaf that is an output, or visible through a view of it."""
-    if not t.leaves:
+    if not t.backward.leaves:
         return
     for value in outputs:
         fake: Any = value.fake
         while fake is not None:
-            if id(fake) in t.leaves:
-                raise Avoid(t.leaves[id(fake)][1])
+            if id(fake) in t.backward.leaves:
+                raise Avoid(t.backward.leaves[id(fake)][1])
             fake = fake.view_of and fake.view_of.parent
 
 
@@ -171,5 +171,5 @@ def check_views_of_later_leaves(
 def leaves_or(t: Tracer, cause: Exception) -> Exception:
     """Returns what to raise where the history of a result cannot be kept because of `cause`: perhaps it can
     be kept with the leaves as inputs."""
-    made = [*t.leaves.values(), *t.recorder.turned_on.values()]
+    made = [*t.backward.leaves.values(), *t.recorder.history.turned_on.values()]
     return Avoid(made[0][-1]) if made else cause

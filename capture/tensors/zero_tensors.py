@@ -21,14 +21,14 @@ ZEROS = aten._efficientzerotensor.default
 
 def record_zeros(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Fake:
     made: Fake = recorder.pure(func, args, kwargs)
-    recorder.zeros[id(made)] = made
+    recorder.history.zeros[id(made)] = made
     return made
 
 
 def call_with_zeros(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     """Runs a call while there are such zeros. Source: `mul_zerotensor` and others of ATen's BinaryOps, and
     its ZeroTensorFallback."""
-    is_zeros = recorder.zeros.__contains__
+    is_zeros = recorder.history.zeros.__contains__
     filled = {
         id(a): _filled(recorder, a)
         for a in torch.utils._pytree.tree_leaves((args, kwargs))

@@ -67,7 +67,8 @@ FROZEN = (
     UnionType,
     typing.TypeVar,
     typing.ForwardRef,
-    typing._Final,  # type: ignore[attr-defined]  (List[int], Optional and their like)
+    # List[int], Optional and their like
+    typing._Final,  # type: ignore[attr-defined]
 )
 
 

@@ -159,7 +159,7 @@ def is_torchs_own(function: object) -> bool:
     program; parts of PyTorch's optimizers have it once that compiler is imported. Functions without a
     source file have a wrapper of that compiler."""
     while isinstance(function, FunctionType) and "__wrapped__" in function.__dict__:
-        function = function.__wrapped__
+        function = function.__wrapped__  # type: ignore[attr-defined]
     return isinstance(function, FunctionType) and is_torchs(function.__globals__)
 
 
@@ -288,7 +288,9 @@ PURE_TORCH = frozenset(
     for fn in (
         torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype, torch.is_autocast_enabled,
         torch.is_autocast_cpu_enabled, torch._C._get_tracing_state,
-        torch.jit.is_scripting, torch.jit.is_tracing, torch.cuda.is_available, torch.finfo, torch.iinfo, torch.device,
+        torch.jit.is_scripting,  # type: ignore[attr-defined]
+        torch.jit.is_tracing,  # type: ignore[attr-defined]
+        torch.cuda.is_available, torch.finfo, torch.iinfo, torch.device,
         torch.broadcast_shapes, torch.promote_types, torch.can_cast, torch.are_deterministic_algorithms_enabled,
         torch.get_default_device, torch._C._is_torch_function_enabled, torch._C._is_torch_function_mode_enabled, torch.compiler.is_exporting,
         torch.Size, torch.cuda.device_count,

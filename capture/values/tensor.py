@@ -71,7 +71,7 @@ class TensorValue(Value):
     def __init__(
         self, fake: torch.Tensor, real: torch.Tensor | None = None, origin: Origin | None = None
     ) -> None:
-        self.fake = fake
+        self.fake: Any = fake  # a Fake of the recorder
         self.real = real
         self.origin = origin
         self.new_gradient: Value | None = None  # what the program set `.grad` to
@@ -142,7 +142,7 @@ class TensorValue(Value):
         made = t.torch_call(torch.Tensor.detach, [self], {})
         if isinstance(made, TensorValue) and made.fake.view_of is not None:
             made.fake.view_of = replace(made.fake.view_of, counts=False)
-            t.recorder.data_sites.append(site)
+            t.recorder.history.data_sites.append(site)
         return made
 
     def _is_leaf(self, t: Tracer) -> Value:
@@ -185,7 +185,7 @@ class TensorValue(Value):
         if name == "requires_grad" and not self.fake.requires_grad and t.look(value) is TRUE:
             return require_gradient(t, self)
         if name == "data":
-            t.recorder.replaced = self.fake.memory  # type: ignore[attr-defined]
+            t.recorder.history.replaced = self.fake.memory  # type: ignore[attr-defined]
         raise Break("tensor_attribute", f"tensor.{name} = ...")
 
     def _may_be_gradient(self, value: Value) -> bool:

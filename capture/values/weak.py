@@ -41,7 +41,7 @@ class WeakRefValue(Value):
         a resume function are held only by variables, which may be deleted."""
         if any(value.origin is not None for value in t.changed.values()):
             return False
-        if not t.resumed:
+        if not t.options.resumed:
             return True
         known = t.known(obj)
         root = None if known is None else known.origin

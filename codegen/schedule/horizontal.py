@@ -16,10 +16,19 @@ import heapq
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from frameloom.ir.passes.dependence import Order, Step
+from frameloom.ir.passes.dependence import Order
 from frameloom.ir.passes.memory import buffers_of, size_in_bytes
 from frameloom.ir.passes.templates import Template, fold_common_numbers, is_static, template_of
-from frameloom.ir.program import Check, Kernel, KernelInstance, KernelList, Kind, Program, is_cuda
+from frameloom.ir.program import (
+    Check,
+    Kernel,
+    KernelInstance,
+    KernelList,
+    Kind,
+    Program,
+    Step,
+    is_cuda,
+)
 
 LEAST = 4  # minimum number of kernels for which one launch pays
 HELD = 64 << 20  # bytes of intermediates that may be alive at once for the kernels of one list

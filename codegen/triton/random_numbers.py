@@ -77,7 +77,8 @@ def _drawn(writer: Writer, block: list[str], scope: Scope) -> list[str]:
 
 
 def _place(writer: Writer, n: Node) -> _Place:
-    return _shared(writer, n) or _Place(*n.arg.place(n.srcs[2], index), 1)
+    blocks, thread, word = n.arg.place(n.srcs[2], index)
+    return _shared(writer, n) or _Place(blocks, thread, word, 1)
 
 
 def _shared(writer: Writer, n: Node) -> _Place | None:

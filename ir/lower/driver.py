@@ -46,6 +46,7 @@ from frameloom.ir.lower.layout.relayout import as_returned, is_restrided, with_v
 from frameloom.ir.lower.loops import loops
 from frameloom.ir.lower.numbers import Numbers, Scalar
 from frameloom.ir.lower.outputs import NotATensor, returned, write_back, write_cpu_inputs
+from frameloom.ir.lower.state import Layouts, Writes
 from frameloom.ir.lower.table import (
     TABLE,
     Decline,
@@ -95,7 +96,7 @@ def lower(
     def attempt(deduplicate: bool) -> Program:
         lowering = Lowering(graph, constants, onednn, generator_of, visible)
         program = lowering.run(deduplicate, early=True)
-        if not lowering.wrote_early or not fails_behind_writes(program):
+        if not lowering.writes.wrote_early or not fails_behind_writes(program):
             return program
         return Lowering(graph, constants, onednn, generator_of, visible).run(
             deduplicate, early=False
@@ -131,33 +132,17 @@ class Lowering:
         self.inputs: list[Buffer] = []
         self.constants: dict[Buffer, Any] = {}
         self.steps: list[Kernel | Extern | Check] = []
-        self.written: set[Buffer] = set()
+        self.layouts, self.writes = Layouts(), Writes()
         self.returned: set[tuple[torch.fx.Node, int]] = (
             set()
         )  # results whose buffers outlive the call
         self.visible: set[tuple[torch.fx.Node, int]] = set()  # those of them that the program sees
         self.bails_out = False  # whether the call may bail out because of data
-        self.wrote_early = False  # whether an input is written as early as in the program
-        self.has_internal_layouts = (
-            False  # whether a tensor may have a layout that the program does not see
-        )
         self.numbers = Numbers(self)
         sizes = (n for node in graph.nodes for n in sizes_in(node.meta.get("val")))
         self.shape_env = next((n.shape_env for n in sizes), None)
         self.names: dict[str, int] = {}  # how many kernels each op has
-        self.channels_last: frozenset[torch.fx.Node] = frozenset()  # convolutions on such tensors
-        self.packed: dict[Any, View] = {}  # constants in a library's own layout
-        # Results computed together with an earlier node.
-        self.precomputed: dict[torch.fx.Node, Ref] = {}
-        self.raw: dict[
-            torch.fx.Node, Ref
-        ] = {}  # lazily conjugated or negated views: their memory as it is
-        self.delayed: dict[Any, list[Kernel]] = {}  # kernels of a write-back
-        self.copies: dict[tuple[Ref, tuple[int, ...]], Ref] = {}  # copies with these strides
         self.repeats = Repeats()
-        # Writes to CPU inputs in a graph on a GPU: the view of the input, the new value, and the node that
-        # writes.
-        self.cpu_writes: list[tuple[View, View, torch.fx.Node]] = []
 
     def run(self, deduplicate: bool, early: bool) -> Program:
         """Lowers the graph.  `deduplicate`: isomorphic parts are lowered once (repeats.py), or Unfit is
@@ -173,13 +158,13 @@ class Lowering:
         self.returned = {base_of(n) for n in flatten(ends) if isinstance(n, torch.fx.Node)}
         seen = flatten(ends if self.n_visible is None else ends[: self.n_visible])
         self.visible = {base_of(n) for n in seen if isinstance(n, torch.fx.Node)}
-        self.channels_last = channels_last.chosen(nodes, self.onednn.convolutions)
-        self.has_internal_layouts = bool(self.channels_last) or any(
+        self.layouts.channels_last = channels_last.chosen(nodes, self.onednn.convolutions)
+        self.layouts.has_internal_layouts = bool(self.layouts.channels_last) or any(
             channels_last.ACTUAL_STRIDES in n.meta for n in nodes
         )
         outputs: tuple[View | int | tuple[Any], ...] = ()
         isomorphic_parts: tuple[IsomorphicParts, ...] = ()
-        if deduplicate and not self.has_internal_layouts:
+        if deduplicate and not self.layouts.has_internal_layouts:
             self.repeats = Repeats.of(nodes, self.holder, self.visible)
         for node in nodes:
             if node in self.repeats.left_out:
@@ -189,7 +174,7 @@ class Lowering:
             elif node.op == "get_attr":
                 self.constant(node)
             elif node.op == "call_function":
-                precomputed = self.precomputed.get(node)
+                precomputed = self.layouts.precomputed.get(node)
                 self.values[node] = self.call(node) if precomputed is None else precomputed
             else:
                 assert node.op == "output", f"unexpected {node.op} in a captured graph"
@@ -284,12 +269,12 @@ class Lowering:
         val = node.meta.get("val")
         if (is_view(target) and name not in COPIES) or name in VIEWS:
             try:
-                if node.args[0] in self.raw or lazy.bits_of(val):
+                if node.args[0] in self.layouts.raw or lazy.bits_of(val):
                     return lazy.view(self, node, val)
                 return self.view(node, target, val)
             except Decline:
                 return self.library_call(node, name)
-        if node in self.channels_last:
+        if node in self.layouts.channels_last:
             if name == channels_last.BACKWARD:
                 return convolution_backward(self, node, arguments)
             return convolution(self, node, arguments)
@@ -376,7 +361,7 @@ class Lowering:
         several = isinstance(val, (list, tuple)) or val is None
         metas = list(val or ()) if several else [val]
         given = (node.args, tuple(node.kwargs.items()))
-        if self.has_internal_layouts:
+        if self.layouts.has_internal_layouts:
             keeps = name in channels_last.LAYOUT_PRESERVING
             if not keeps and name not in OUT_FORMS and name != WRITE_BACK:
                 given = self.each(given, partial(with_visible_strides, self))

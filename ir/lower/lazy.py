@@ -32,14 +32,14 @@ def bits_of(val: Any) -> tuple[str, ...]:
 def view(graph: Lowering, node: torch.fx.Node, val: Any) -> Ref:
     """Lowers a view that is lazy, or whose base is."""
     parent: Any = node.args[0]
-    base = graph.raw.get(parent, graph.values[parent])
+    base = graph.layouts.raw.get(parent, graph.values[parent])
     if is_restrided(graph, parent, base):
         base = with_visible_strides(graph, parent)
     raw = graph.ref(base.buffer, val)
     bits = bits_of(val)
     if not bits:
         return raw
-    graph.raw[node] = value = raw
+    graph.layouts.raw[node] = value = raw
     if any(u.op != "output" for u in node.users):
         for bit in bits:
             value = _called(graph, node, RESOLVED[bit], f"{node.name}_{bit}_done", value)
@@ -48,7 +48,7 @@ def view(graph: Lowering, node: torch.fx.Node, val: Any) -> Ref:
 
 def returned(graph: Lowering, node: torch.fx.Node) -> View:
     """Returns the output for a lazy view: a View with its lazy operations."""
-    return replace(view_of(graph.raw[node]), bits=bits_of(node.meta["val"]))
+    return replace(view_of(graph.layouts.raw[node]), bits=bits_of(node.meta["val"]))
 
 
 def _called(graph: Lowering, node: torch.fx.Node, target: str, name: str, x: Ref) -> Ref:

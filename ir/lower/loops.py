@@ -74,7 +74,7 @@ def loops(
         raise Decline  # a CPU tensor in a graph on a GPU: a few numbers, not worth a compilation
     names = tuple(a.name for a in node.target._schema.arguments)  # type: ignore[union-attr]
     given = _operands(lowering, node, name, device, arguments)
-    if lowering.has_internal_layouts:
+    if lowering.layouts.has_internal_layouts:
         metas = [
             v
             if v is None or (node, k) in lowering.visible
@@ -144,11 +144,11 @@ def _scattered_in_place(
     _checks(lowering, call, node)
     kernels = [lowering.kernel(call.target, s, node) for s in update.stores]
     if not update.immediate:
-        lowering.delayed[node] = kernels
+        lowering.writes.delayed[node] = kernels
         return None
     lowering.steps += kernels
-    lowering.wrote_early = True
-    lowering.written.add(update.into.buffer)
+    lowering.writes.wrote_early = True
+    lowering.writes.written.add(update.into.buffer)
     return update.into
 
 

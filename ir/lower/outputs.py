@@ -27,9 +27,9 @@ class NotATensor:
 def write_back(graph: Lowering, node: torch.fx.Node, target: torch.fx.Node, source: Any) -> Ref:
     """Writes `source` into an input, or into a view of one."""
     into: Ref = graph.values[target]
-    if source in graph.delayed:
-        graph.steps += graph.delayed[source]
-        graph.written.add(into.buffer)
+    if source in graph.writes.delayed:
+        graph.steps += graph.writes.delayed[source]
+        graph.writes.written.add(into.buffer)
         return into
     value = graph.values[source] if isinstance(source, torch.fx.Node) else source
     if value == into:
@@ -39,7 +39,7 @@ def write_back(graph: Lowering, node: torch.fx.Node, target: torch.fx.Node, sour
         value = _copied_early(graph, node, value)
     is_cpu_input = graph.on_gpu and not is_cuda(into.buffer.device)
     if isinstance(value, Ref) and is_cpu_input:
-        graph.cpu_writes.append((view_of(into), view_of(value), node))
+        graph.writes.cpu_writes.append((view_of(into), view_of(value), node))
     elif isinstance(value, Ref) and (value.dtype is None or into.dtype is None):
         graph.steps.append(
             Extern(WRITE_BACK, (view_of(into), view_of(value)), (), (None,), origin(node))
@@ -50,16 +50,16 @@ def write_back(graph: Lowering, node: torch.fx.Node, target: torch.fx.Node, sour
         assert into.dtype is not None
         stored = Expr(const(value, into.dtype)) if element is None else element
         graph.steps.append(graph.kernel(WRITE_BACK, store_of(into, stored), node))
-    graph.written.add(into.buffer)
+    graph.writes.written.add(into.buffer)
     return into
 
 
 def write_cpu_inputs(graph: Lowering) -> None:
     """Writes to CPU tensors in a graph on a GPU, such as an optimizer's counters: one call for all of
     them."""
-    if not graph.cpu_writes:
+    if not graph.writes.cpu_writes:
         return
-    into, values, nodes = zip(*graph.cpu_writes, strict=True)
+    into, values, nodes = zip(*graph.writes.cpu_writes, strict=True)
     lines = tuple(line for node in nodes for line in origin(node))
     if len(into) == 1:
         call = Extern(WRITE_BACK, (into[0], values[0]), (), (None,), lines)
@@ -84,7 +84,7 @@ def _copied_early(graph: Lowering, node: torch.fx.Node, value: Ref) -> Ref:
             (
                 k
                 for k, s in enumerate(graph.steps)
-                if isinstance(s, Kernel) and s.stores[0].buffer in graph.written
+                if isinstance(s, Kernel) and s.stores[0].buffer in graph.writes.written
             ),
             len(graph.steps),
         )
@@ -101,7 +101,7 @@ def returned(graph: Lowering, value: Any) -> View | int | tuple[Any]:
         return result.position
     if not isinstance(result, Ref):
         return (result,)
-    if value in graph.raw:
+    if value in graph.layouts.raw:
         return lazy.returned(graph, value)
     itself: Any = value
     while str(itself.target) == WRITE_BACK:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from frameloom.ir.symbolic.equalities import Equalities
 
 
-def atoms_of(n: Int) -> Iterator[Atom]:
+def atoms_of(n: Int) -> Iterator[Symbol]:
     """Yields every symbol in `n`, also those inside divisions."""
     if isinstance(n, Size):
         for monomial, _ in n.terms:
@@ -56,12 +56,12 @@ def lone_apply(n: Int, op: str) -> Apply | None:
     return atom if isinstance(atom, Apply) and atom.op == op else None
 
 
-def atoms_inside(atom: Atom) -> Iterator[Atom]:
+def atoms_inside(atom: Atom) -> Iterator[Symbol]:
     if isinstance(atom, Apply):
         for a in atom.args:
             yield from atoms_of(a)
     else:
-        yield atom
+        yield atom  # type: ignore[misc]
 
 
 def inner_applies(n: Int) -> Iterator[Apply]:

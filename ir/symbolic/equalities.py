@@ -40,7 +40,7 @@ from frameloom.ir.symbolic.expr import (
     numbered,
     shared_atoms,
 )
-from frameloom.ir.symbolic.ranges import Ranges
+from frameloom.ir.symbolic.undo import UndoableRanges
 
 if TYPE_CHECKING:
     from frameloom.ir.symbolic.shape_env import ShapeEnv
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 MAX_INT64 = 2**63 - 1  # the largest number that guards can compute with
 
 
-class Equalities(Ranges):
+class Equalities(UndoableRanges):
     """Sizes and their equalities.  The conditions: sizes that must be at least 0 (`at_least_0`) or 0
     (`zero`)."""
 
@@ -69,9 +69,6 @@ class Equalities(Ranges):
         self._exact: dict[Pair, None] = {}  # divisions that leave no remainder
         self._exact_now: set[Pair] | None = None  # ... with the symbols replaced
         self.computed: dict[Any, Int] = {}  # sums and products
-        # Inferred results of ops (capture/shapes/inferred_cache.py).
-        self.inferred: dict[Any, Any] = {}
-        self._undo: list[Callable[[], Any]] = []
 
     def _as_env(self) -> ShapeEnv:
         """Returns itself as a ShapeEnv: the only subclass, which adds the questions (shape_env.py)."""
@@ -433,26 +430,6 @@ class Equalities(Ranges):
         if config.verify:
             refuse_in_assert()
         return self.note(text)
-
-    def _record_undo(self, table: dict[Any, Any], key: Any) -> None:
-        """Records how `take_back` restores this entry of the table; to be called before the entry changes."""
-        self._cache.clear()
-        if key in table:
-            self._undo.append(partial(table.__setitem__, key, table[key]))
-        else:
-            self._undo.append(partial(table.pop, key, None))
-
-    def mark(self) -> int:
-        """Returns a position for `take_back`."""
-        return len(self._undo)
-
-    def take_back(self, mark: int) -> None:
-        """Undoes all assumptions since `mark`, and drops the inferred results that depend on them."""
-        if len(self._undo) > mark:
-            self.inferred.clear()
-        while len(self._undo) > mark:
-            self._undo.pop()()
-            self._cache.clear()
 
 
 def _without_number(n: Size) -> tuple[tuple[tuple[Monomial, int], ...], int, int]:

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache, cached_property, partial
-from operator import itemgetter
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -24,7 +23,8 @@ from frameloom.autograd.gradient_arrivals import Passes
 from frameloom.autograd.op_by_op import DoubleBackwardError, OpByOp, Refused, requiring_grad
 from frameloom.autograd.result_hooks import give_own_node, register_hooks
 from frameloom.autograd.retained_tensors import retain_after
-from frameloom.autograd.saved_tensors import entries, noted, release_saved
+from frameloom.autograd.saved_tensors import entries, release_saved
+from frameloom.autograd.saving import Saving, picker
 from frameloom.autograd.view_outputs import NOTHING, OutputBuilder, early_views
 from frameloom.capture._capture import tensor_layout, tensors_lie, tensors_where
 from frameloom.capture.autograd.freed_history import TWICE
@@ -43,13 +43,6 @@ STRIDED = torch.strided
 has_no_memory = torch._is_zerotensor
 keeps_graph = torch._C._autograd._get_current_graph_task_keep_graph
 may_checkpoint = torch.autograd.Variable._execution_engine.is_checkpoint_valid
-
-
-@cache
-def nothing() -> torch.Tensor:
-    """Returns a tensor that is saved only so that a second pass raises an error.  It is not made at import
-    time: the program may import this file in inference mode, or under a mode of its own."""
-    return torch.empty(0, device="cpu")
 
 
 class Gradients:
@@ -79,36 +72,15 @@ class Gradients:
         self.passes = Passes()
         how = self.how
         self._constant = [k for k in range(how.n_results) if k not in how.tangents]
-        self.wanted = _picker(how.inputs)
+        self.wanted = picker(how.inputs)
         if len(how.tangents) == 1:
             self.only_entry = how.tangents
-        self._saved_inputs = _picker(how.saved_inputs)
-        self._saved_outputs = _picker(how.saved_outputs)
-        # `saves_marker`: nothing is saved for the backward pass, but eager frees something after it, so
-        # that a second pass must raise.  `stays`: some result allows any number of passes.
-        saves = bool(how.saved_inputs or how.saved_outputs or how.noticed)
-        self.saves_marker = any(how.frees) and not saves
-        self.saves = saves or self.saves_marker
-        self.stays = not all(how.frees)
+        self.saving = Saving(how, self.op_by_op.numbers)
         self._reads: dict[tuple[frozenset[int], bool], frozenset[int]] = {}
         # The first result alone needs no node of its own.
         own_results = tuple(k for k in how.tangents if k not in how.view_results)
         self.several = own_results if own_results != (0,) else ()
         self._plain_outputs = not how.view_results and how.outputs == tuple(range(how.n_results))
-        # Positions of saved inputs that autograd must not save: numbers, and tensors that may be changed.
-        apart = self.op_by_op.numbers | how.unwatched
-        self.apart = tuple(place for place, k in enumerate(how.saved_inputs) if k in apart)
-        unwatched = how.unwatched - self.op_by_op.numbers
-        self.unwatched = tuple(k for k in how.saved_inputs if k in unwatched)
-        pinned = how.pinned_leaves - apart
-        self.pinned_leaves = tuple(p for p, k in enumerate(how.saved_inputs) if k in pinned)
-        # Per tensor that autograd saves, in its order: whether it is a result of the node.
-        own = (
-            *[False] * (len(how.saved_inputs) - len(self.apart)),
-            *(k < how.n_needed for k in how.saved_outputs),
-            *(not n.of_input and n.number < how.n_needed for n in how.noticed),
-        )
-        self.n_saved, self.noted = len(own), noted(own)
         saved = set(how.saved_inputs)
         # The inputs that a gradient of a gradient needs in addition to the saved ones.
         self.others = tuple(k for k in self.op_by_op.reads if k not in saved)
@@ -120,7 +92,6 @@ class Gradients:
         self.makes_early = not how.n_unbacked and any(v.early for v in views)
         self.nothing = (None, None, *[None] * len(how.inputs))
         self._windows = self._possible_split()
-        self.on_gpu = any(layout.device.type == "cuda" for layout in how.layouts)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         if self.how.turns_on:
@@ -163,34 +134,12 @@ class Gradients:
     def run(self, context: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
         context.others = self.op_by_op.before(inputs, self.others)
         results = self.forward(*inputs)
-        self.save(context, inputs, results)
+        self.saving.save(context, inputs, results)
         if self._constant:
             context.mark_non_differentiable(*[results[k] for k in self._constant])
         if self.how.view_results:
             return tuple([None if k in self.how.view_results else results[k] for k in range(self.how.n_needed)])  # fmt: skip
         return results[: self.how.n_needed]
-
-    def save(self, context: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
-        how = self.how
-        saved: Sequence[Any] = self._saved_inputs(inputs)
-        if self.pinned_leaves:
-            context.where = tensors_where(saved, self.pinned_leaves)
-            context.memory = [saved[place].untyped_storage() for place in self.pinned_leaves]
-        if self.apart:
-            saved = [*saved]
-            context.apart = [saved.pop(place) for place in reversed(self.apart)]
-            context.versions = [inputs[k]._version for k in self.unwatched]
-        if how.sizes:
-            context.sizes = [size.read(inputs, results) for size in how.sizes]
-        if self.saves_marker:
-            context.save_for_backward(nothing())
-            return
-        saved = *saved, *self._saved_outputs(results)
-        if how.noticed:  # saved last
-            saved += tuple([(inputs if n.of_input else results)[n.number] for n in how.noticed])
-        if self.noted:
-            context.noted = [saved[place]._version for place in self.noted]
-        context.save_for_backward(*saved)
 
     def new_pass(
         self, part: Partial, missing: frozenset[int], examples: tuple[Any, ...]
@@ -201,6 +150,10 @@ class Gradients:
         run.plan = self._plan(part, examples)
         run.consume = getattr(run.plan, "consume", None)
         return run
+
+    @cached_property
+    def on_gpu(self) -> bool:
+        return any(layout.device.type == "cuda" for layout in self.how.layouts)
 
     @cached_property
     def saved_layouts(self) -> tuple[bytes | None, ...]:
@@ -239,13 +192,6 @@ class Gradients:
                 f"a backward graph could not be compiled and runs op by op ({type(error).__name__}: {error})",
             )
             return None
-
-
-def _picker(numbers: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """Returns a function that selects these positions of a sequence."""
-    if len(numbers) > 1:
-        return itemgetter(*numbers)
-    return lambda values: tuple([values[k] for k in numbers])
 
 
 def _layout(place: torch.fx.Node) -> bytes | None:
@@ -305,16 +251,16 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
         values = context.retained.saved(region, missing)
     else:
         try:
-            values = [*context.saved_tensors] if region.saves else []
-            if region.saves_marker:
+            values = [*context.saved_tensors] if region.saving.saves else []
+            if region.saving.saves_marker:
                 values.clear()
-            elif how.noticed:
-                del values[-len(how.noticed) :]
+            elif how.checks.noticed:
+                del values[-len(how.checks.noticed) :]
         except RuntimeError:
             if bare or (values := _still_as_saved(context, missing, whole)) is None:
                 raise
-        if region.apart:
-            for place, value in zip(region.apart, reversed(context.apart), strict=True):
+        if region.saving.apart:
+            for place, value in zip(region.saving.apart, reversed(context.apart), strict=True):
                 values.insert(place, value)
         if how.sizes:
             values += context.sizes
@@ -349,7 +295,10 @@ def differentiate(context: Any, given: Sequence[Any], whole: bool = False) -> tu
     run: Any
     taken: Any
     specialized_pass = region.passes.last.get((missing, whole))
-    if context.memory is not None and tensors_where(values, region.pinned_leaves) != context.where:
+    if (
+        context.memory is not None
+        and tensors_where(values, region.saving.pinned_leaves) != context.where
+    ):
         _restore_memory(context, values)
     left_out = _unrequested_inputs(context) if region.may_raise else NONE
     if left_out or not tensors_lie(values, region.saved_layouts):
@@ -394,7 +343,7 @@ def _restore_memory(context: Any, values: list[Any]) -> None:
         sizes = {s.symbol: n for s, n in zip(how.sizes, numbers, strict=True)}
     offsets = memoryview(context.where).cast("q")[1::2]
     for place, memory, offset in zip(
-        context.region.pinned_leaves, context.memory, offsets, strict=True
+        context.region.saving.pinned_leaves, context.memory, offsets, strict=True
     ):
         now, like = values[place], nodes[place].meta["val"]
         if now is None or (now.untyped_storage() is memory and now.storage_offset() == offset):
@@ -408,7 +357,7 @@ def _release_if_last(context: Any, values: Sequence[Any], missing: frozenset[int
     """Frees the saved values if this pass is the last one; returns whether it is."""
     if keeps_graph():
         return False
-    if missing or context.retained is not None or context.region.stays:
+    if missing or context.retained is not None or context.region.saving.stays:
         context.retained = retain_after(context, values, missing)
     if context.retained is None or not context.retained.is_needed:
         context.others = None
@@ -439,15 +388,15 @@ def _still_as_saved(context: Any, missing: frozenset[int], whole: bool) -> list[
     does not check these.  None if the change is an error."""
     region: Gradients = context.region
     how = region.how
-    left = entries(context, region.n_saved, region.noted, context.noted)
+    left = entries(context, region.saving.n_saved, region.saving.noted, context.noted)
     if left is None:
         return None
     count = len(how.saved_inputs) + len(how.saved_outputs)
-    places = [k for k in range(count) if k not in region.apart]
+    places = [k for k in range(count) if k not in region.saving.apart]
     noticed_entries = left[len(places) :]
     if any(
         c and not n.tangents <= missing
-        for n, (_, c) in zip(how.noticed, noticed_entries, strict=True)
+        for n, (_, c) in zip(how.checks.noticed, noticed_entries, strict=True)
     ):
         return None
     changed = {k for k, (_, is_changed) in zip(places, left, strict=False) if is_changed}
@@ -471,7 +420,7 @@ def _inputs(context: Any, saved: Sequence[Any], missing: frozenset[int]) -> list
     if context.others is None:
         raise RuntimeError(TWICE)
     relied_on = region.op_by_op.relied_on(missing)
-    unwatched = region.unwatched
+    unwatched = region.saving.unwatched
     if unwatched and any(
         version != inputs[k]._version
         for k, version in zip(unwatched, context.versions, strict=True)

@@ -115,7 +115,7 @@ class Part(Gradients):
         self._from = {tangents[k] for k in window.label} - {*self.entry}
         how = windows.backward(window, nodes)
         super().__init__(whole.forward, whole.compile, replace(whole.captured, backward=how))
-        saved = [*how.saved_outputs, *(n.number for n in how.noticed if not n.of_input)]
+        saved = [*how.saved_outputs, *(n.number for n in how.checks.noticed if not n.of_input)]
         led_to = {*self.entry, *self.slots}
         self.hidden = {k for k in saved if k < how.n_needed and k not in led_to}
         count = how.n_inputs - len(self.slots)
@@ -147,7 +147,7 @@ class Part(Gradients):
 
     def run(self, context: Any, inputs: Any) -> tuple[Any, ...]:
         given, results, context.others, context.call = inputs
-        self.save(context, given, results)
+        self.saving.save(context, given, results)
         shown = [results[k] for k in self.entry]
         if self.is_linked:
             shown.append(torch.empty(0, device=self.how.layouts[0].device))
@@ -172,7 +172,7 @@ class Part(Gradients):
         if not self._frees_after_pass or context.retained is not None:
             return differentiate(context, arriving)
         try:
-            if self.saves:
+            if self.saving.saves:
                 _ = context.saved_tensors  # raises if they were changed or freed
         except RuntimeError:
             return differentiate(context, arriving)

@@ -55,7 +55,9 @@ def retain_after(context: Any, saved: Sequence[Any], missing: frozenset[int]) ->
             # Not the output itself: it holds its history, which holds this object.
             inside = k < len(how.saved_inputs) or not isinstance(tensor, torch.Tensor)
             tensor = tensor if inside else tensor.detach()
-            version = getattr(tensor, "_version", None) if k not in context.region.apart else None
+            version = (
+                getattr(tensor, "_version", None) if k not in context.region.saving.apart else None
+            )
             # A tensor that was already changed gets a version that never matches.
             retained.tensors[k] = tensor, tensor._version - 1 if k in context.changed else version
         for k in range(len(saved) - len(how.sizes), len(saved)):  # layouts in plans depend on them

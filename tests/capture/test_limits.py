@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from frameloom.capture.interpreter import tracer
+from frameloom.capture.interpreter import step_limits
 from frameloom.capture.recording import views as record_views
 from tests.capture.capturing import captured
 
@@ -12,9 +12,9 @@ X = torch.ones(2)
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(tracer, "MAX_TORCH_CALLS", 50)
-    monkeypatch.setattr(tracer, "MAX_TENSORS", 200)
-    monkeypatch.setattr(tracer, "MAX_IDLE_STEPS", 500)
+    monkeypatch.setattr(step_limits, "MAX_TORCH_CALLS", 50)
+    monkeypatch.setattr(step_limits, "MAX_TENSORS", 200)
+    monkeypatch.setattr(step_limits, "MAX_IDLE_STEPS", 500)
     monkeypatch.setattr(record_views, "MAX_VIEWS", 20)
     monkeypatch.setattr(record_views, "MAX_SPLIT_VIEWS", 100)
 

@@ -19,7 +19,7 @@ from frameloom.capture import _capture
 from frameloom.capture.driver.capture_call import capture_call
 from frameloom.capture.driver.session import session_of
 from frameloom.capture.guards.dispatch_modes import modes_kept
-from frameloom.capture.interpreter import tracer
+from frameloom.capture.interpreter import step_limits
 from frameloom.capture.resume.resume_function import is_made
 from frameloom.capture.speculation.assume import restarting
 from frameloom.collector import collector_off
@@ -188,7 +188,7 @@ class _Patched:
 def forced_capture(seconds: float = SECONDS, trace=None):
     """Capture everything that is called inside; gives the counts."""
     forced = Forced(seconds, trace)
-    with _Patched(tracer, MAX_STEPS=MAX_STEPS, MAX_IDLE_STEPS=MAX_STEPS):
+    with _Patched(step_limits, MAX_STEPS=MAX_STEPS, MAX_IDLE_STEPS=MAX_STEPS):
         _capture.set_frame_callback(forced)
         _capture.hook_enter()
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -89,7 +89,8 @@ def reraise(frame: Frame, ins: Instr) -> None:
 def before_with(frame: Frame, ins: Instr) -> None:
     manager = frame.pop()
     if isinstance(manager, GradModeValue):
-        frame.push(BoundMethodValue(BuiltinValue(manager.cls.__exit__), manager))
+        cls: Any = manager.cls
+        frame.push(BoundMethodValue(BuiltinValue(cls.__exit__), manager))
         frame.push(manager.enter(frame.t))
         return
     if isinstance(manager, ConstValue) and type(manager.real) is torch.device:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.bytecode.opcodes import END_FOR_LENGTH
 from frameloom.capture.interpreter.opcodes.registry import handles
@@ -36,7 +36,7 @@ def jump_if_true(frame: Frame, ins: Instr) -> Instr | None:
 def holds(frame: Frame, ins: Instr, jumps_if: bool) -> bool:
     """Returns the truth of the top of the stack. If tensor data decides whether the program raises, the
     capture assumes that it does not."""
-    condition = frame.pop()
+    condition: Any = frame.pop()
     if isinstance(condition, TensorValue):
         known = condition.known_truth(frame.t)
         if known is not None:

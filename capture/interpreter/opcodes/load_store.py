@@ -28,7 +28,7 @@ def nothing(frame: Frame, ins: Instr) -> None:
 
 @handles("POP_TOP", atomic=True)
 def pop_top(frame: Frame, ins: Instr) -> None:
-    if frame.t.resumed:
+    if frame.t.options.resumed:
         check_end(frame.t, frame.stack[-1])
     frame.stack.pop()
 
@@ -80,7 +80,7 @@ def store_fast(frame: Frame, ins: Instr) -> None:
 
 
 def store_local(frame: Frame, name: str) -> None:
-    if frame.t.resumed and name in frame.slots:
+    if frame.t.options.resumed and name in frame.slots:
         check_end(frame.t, frame.slots[name])
     value = frame.stack.pop()
     if value is NULL:
@@ -93,7 +93,7 @@ def store_local(frame: Frame, name: str) -> None:
 def delete_fast(frame: Frame, ins: Instr) -> None:
     if ins.arg not in frame.slots:
         raise Break("unbound", ins.arg)
-    if frame.t.resumed:
+    if frame.t.options.resumed:
         check_end(frame.t, frame.slots[ins.arg])
     del frame.slots[ins.arg]
 

@@ -11,6 +11,10 @@ from frameloom.capture.library.polyfill import iterator
 class Combinatoric:
     """Base class. `rows`: all combinations of positions in `pools`."""
 
+    at: int
+    rows: list[Any]
+    pools: Any
+
     def __next__(self) -> Any:
         if self.at >= len(self.rows):
             raise StopIteration

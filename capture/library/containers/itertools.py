@@ -78,6 +78,9 @@ class Repeat:
 
 
 class ChainState:
+    rest: Any
+    now: Any
+
     def __next__(self) -> Any:
         while True:
             for item in self.now:

@@ -135,7 +135,10 @@ def _going_back(t: Tracer) -> Iterator[None]:
     check_deferred_code(t)
     try:
         yield
-        t.last_backward, t.last_backward_site = torch._C._autograd._get_sequence_nr(), site
+        t.backward.last_backward, t.backward.last_backward_site = (
+            torch._C._autograd._get_sequence_nr(),
+            site,
+        )
     except Break as cause:
         raise Avoid(site) from cause
 
@@ -178,7 +181,7 @@ def _tensors(t: Tracer, value: Value) -> list[TensorValue]:
 def _leaves(t: Tracer, roots: list[TensorValue]) -> list[TensorValue]:
     """Returns the tensors of the program at which the histories begin."""
     recorder = t.recorder
-    if recorder.inference or any(r.fake.grad_fn is None for r in roots):
+    if recorder.current_call.inference or any(r.fake.grad_fn is None for r in roots):
         raise Break("autograd", "a backward pass without a history")
     if any(map(is_checked, recorder.graph.nodes)):
         raise Break("autograd", "a gradient that depends on data to be defined")
@@ -235,13 +238,13 @@ def _accumulate(t: Tracer, leaf: TensorValue, made: TensorValue, new: set[int]) 
         return
     fake = made.fake
     # A gradient that the program or another leaf has is copied; a view of it is not.
-    own = id(fake) in new and id(fake) not in t.gradients_set
+    own = id(fake) in new and id(fake) not in t.backward.gradients_set
     answer = t.recorder.layout_assumptions.answer
     dense = answer(is_dense, leaf.fake)
     if not own or not answer(_matches_leaf_layout, fake, leaf.fake, dense):
         copy = _copy if dense else _copy_plainly
         made = t.torch_call(copy, [leaf, made], {})  # type: ignore[assignment]
-    t.gradients_set.add(id(made.fake))
+    t.backward.gradients_set.add(id(made.fake))
     leaf.set_gradient(t, made)
 
 

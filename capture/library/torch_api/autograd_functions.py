@@ -129,11 +129,11 @@ class _Call:
         return Break("autograd_function", f"{self.cls.describe()}.apply(...), {why}")
 
     def run(self, has_setup: bool) -> Value:
-        t, hidden = self.t, self.t.recorder.hidden_writes
+        t, hidden = self.t, self.t.recorder.history.hidden_writes
         assert t.frame is not None
         if t.session.is_avoided(*site_of(t.frame)):
             raise self.left("whose backward finds other objects when it is called")
-        t.on_undo(lambda: setattr(t.recorder, "hidden_writes", hidden))
+        t.on_undo(lambda: setattr(t.recorder.history, "hidden_writes", hidden))
         needs = [boolean(v in self.tensors and v.fake.requires_grad) for v in self.args]  # type: ignore[attr-defined]
         given = [
             self.cls,
@@ -171,7 +171,7 @@ class _Call:
         outputs = t.torch_call(
             applied, [ListValue(list(v)) for v in (self.results, saved, self.tensors)], {}
         )
-        t.on_undo(recorder.functions.pop)
+        t.on_undo(recorder.history.functions.pop)
         made = t.items(outputs)
         return TupleValue(made) if isinstance(result, TupleValue) else made[0]
 
@@ -207,7 +207,7 @@ class _Call:
             raise self.left("some of whose results may have no gradient")
         if not any(has_gradient):
             raise self.left("none of whose results has a gradient")
-        mark, last, sites = t.mark(), recorder.graph._root.prev, len(t.rerun_sites)
+        mark, last, sites = t.mark(), recorder.graph._root.prev, len(t.speculation.rerun_sites)
         places = {f.node: f for f in recorder.fakes if f.memory is not None}
         before = {id(f.memory) for f in places.values()}
         gradients: list[Value] = []
@@ -227,7 +227,7 @@ class _Call:
         except Raised as raised:
             t.take_back(mark)
             raise self.left("whose backward raises an exception") from raised
-        if (changed := watched.changed()) is not None or len(t.rerun_sites) != sites:
+        if (changed := watched.changed()) is not None or len(t.speculation.rerun_sites) != sites:
             raise self.left(f"whose backward changes {changed or 'what it finds'}")
         if t.guards.compares_numbers(known):
             raise self.left("whose backward reads numbers that may be others by then")

@@ -73,11 +73,11 @@ def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         raise left_to_python(" with inference tensors")
 
     def called() -> Value:
-        t.regions.append(reentrant)
+        t.backward.regions.append(reentrant)
         try:
             return t.look(t.call(function, rest, given))
         finally:
-            t.regions.pop()
+            t.backward.regions.pop()
 
     entered = len(t.entered)
     result = called()
@@ -164,7 +164,7 @@ def _check_results(t: Tracer, result: Value, args: Args, nodes: list[Any]) -> No
 
 @knows(torch.is_grad_enabled, least=0, most=0)
 def _is_grad_enabled(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if any(t.regions):  # off in the forward pass and on when the region is computed again
+    if any(t.backward.regions):  # off in the forward pass and on when the region is computed again
         raise left_to_python(" that asks for the gradient mode")
     return t.evaluate(torch.is_grad_enabled, [], {})
 

@@ -124,17 +124,24 @@ class _Outlined:
 
     def __init__(self, t: Tracer, fn: Value, args: list[Value], stands: list[Value]) -> None:
         self.t, recorder = t, t.recorder
-        mark, sites, unbacked = t.mark(), len(t.rerun_sites), len(recorder.unbacked)
-        functions, n_ops = len(recorder.functions), recorder.n_ops
+        mark, sites, unbacked = (
+            t.mark(),
+            len(t.speculation.rerun_sites),
+            len(recorder.from_data.unbacked),
+        )
+        functions, n_ops = len(recorder.history.functions), recorder.n_ops
         last = recorder.graph._root.prev
         others = [t.torch_call(_like, [v], {}) for v in stands]
         before = {id(f.memory) for f in recorder.fakes if f.memory is not None}
         given = [others[stands.index(v)] if v in stands else v for v in args]
         watched = Watched(t, [fn, *given])
         result = t.look(calls.call(t, fn, given, {}))
-        if watched.changed() is not None or len(t.rerun_sites) != sites:
+        if watched.changed() is not None or len(t.speculation.rerun_sites) != sites:
             raise Unfit
-        if len(recorder.unbacked) != unbacked or len(recorder.functions) != functions:
+        if (
+            len(recorder.from_data.unbacked) != unbacked
+            or len(recorder.history.functions) != functions
+        ):
             raise Unfit
         self.fakes: list[Any] = []
         self.structure = self._structure(result)

@@ -49,7 +49,9 @@ class SizeTruth(SymbolicNumber):
 
     def specialize(self) -> bool:
         if self.t.frame is not None:
-            self.t.recorder.where = self.t.where()  # the line that makes the assumption
+            self.t.recorder.current_call.where = (
+                self.t.where()
+            )  # the line that makes the assumption
         self.hint = bool(self.fn(*self.sizes))
         return self.hint
 

@@ -15,6 +15,7 @@ import torch
 
 from frameloom.ir.fallible import may_raise, never_raises
 from frameloom.ir.lower.geometry import VIEWS, WRITE_BACK, base_of, flatten, is_view, scatter_of
+from frameloom.ir.lower.state import Layouts
 from frameloom.ir.lower.table import TABLE, Ref, Scattered, positions, read
 from frameloom.ir.program import Buffer, Kind, Store
 from frameloom.ir.scatter import reads_own
@@ -28,7 +29,7 @@ class Lowering(Protocol):
     graph: torch.fx.Graph
     values: dict[torch.fx.Node, Any]
     base_offset: dict[Buffer, int]
-    channels_last: frozenset[torch.fx.Node]
+    layouts: Layouts
     bails_out: bool
 
 
@@ -60,7 +61,7 @@ def in_place(graph: Lowering, node: torch.fx.Node, value: Scattered) -> InPlace 
         # Other inputs may be written before this one, so the stores must not read them.
         read_here = {n.arg for s in stores for n in loads([s.value, s.offset])}
         return InPlace(into, stores, False) if changed.isdisjoint(read_here) else None
-    if graph.channels_last or graph.bails_out:  # inputs are written only at the end
+    if graph.layouts.channels_last or graph.bails_out:  # inputs are written only at the end
         return None
     immediate = (
         _same_place(graph, node, into) and _is_overwritable(node, end) and not _can_fail_later(node)

@@ -63,7 +63,7 @@ def _packed(lowering: Lowering, node: torch.fx.Node, c: _Convolution) -> Ref:
     rest = (packed, c.bias and view_of(c.bias), padding, stride, dilation, groups, function, (), "")
     args = (view_of(c.x), *map(lowering.plain, rest))
     result: Ref = lowering.extern(last, onednn.CONVOLUTION, args, (), [c.meta], False)
-    lowering.precomputed.update(dict.fromkeys((node, last), result))
+    lowering.layouts.precomputed.update(dict.fromkeys((node, last), result))
     return result
 
 

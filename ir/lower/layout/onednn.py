@@ -110,15 +110,15 @@ def _packed(
     lowering: Lowering, weight: View, key: tuple[Any, ...], pack: Callable[[torch.Tensor], Any]
 ) -> View:
     """Returns a constant that `pack` makes of another one; equal requests share it."""
-    packed = lowering.packed.get((weight, key))
+    packed = lowering.layouts.packed.get((weight, key))
     if packed is None:
         with computing():
             tensor = pack(lowering.tensor(weight))
-        name = f"{weight.buffer.name}_packed{len(lowering.packed)}"
+        name = f"{weight.buffer.name}_packed{len(lowering.layouts.packed)}"
         strides = contiguous_strides(weight.shape)  # a formality: only oneDNN reads it
         buffer = Buffer(name, None, weight.shape, strides, Kind.CONSTANT, torch.float32)
         lowering.constants[buffer] = tensor
-        packed = lowering.packed[weight, key] = View(buffer, weight.shape, strides)
+        packed = lowering.layouts.packed[weight, key] = View(buffer, weight.shape, strides)
     return packed
 
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 def is_restrided(graph: Lowering, node: Any, ref: Any) -> bool:
     """Whether the value has other strides than the program sees."""
-    if not graph.has_internal_layouts or not isinstance(ref, Ref):
+    if not graph.layouts.has_internal_layouts or not isinstance(ref, Ref):
         return False
     # A lazy view (conjugated or negated) is a computed copy: the layout of the view's memory does not matter.
-    if node in graph.raw:
+    if node in graph.layouts.raw:
         return False
     if node.op != "call_function" and channels_last.ACTUAL_STRIDES not in node.meta:
         return False
@@ -53,18 +53,18 @@ def restrided(
         return replace(ref, strides=strides)
     if ref.strides == strides:
         return ref
-    copy = graph.copies.get((ref, strides))
+    copy = graph.layouts.copies.get((ref, strides))
     if copy is None and is_constant(ref) and kind is Kind.TEMP:
-        copy = graph.copies[ref, strides] = _restrided_constant(graph, ref, strides)
+        copy = graph.layouts.copies[ref, strides] = _restrided_constant(graph, ref, strides)
     if copy is None:
-        name = f"{ref.buffer.name}_laid{len(graph.copies)}"
+        name = f"{ref.buffer.name}_laid{len(graph.layouts.copies)}"
         buffer = Buffer(name, ref.dtype, ref.shape, strides, kind, None, ref.buffer.device)
         graph.base_offset[buffer] = 0
         copy = replace(ref, buffer=buffer, strides=strides, offset=0)
         value = read(ref, positions(ref.shape))
         graph.steps.append(graph.kernel("aten.relayout", store_of(copy, value), node))
-        graph.copies[ref, strides] = copy
-        graph.copies[copy, ref.strides] = ref
+        graph.layouts.copies[ref, strides] = copy
+        graph.layouts.copies[copy, ref.strides] = ref
     return copy
 
 
@@ -84,6 +84,6 @@ def _restrided_constant(graph: Lowering, ref: Ref, strides: tuple[int, ...]) -> 
     with computing():
         copy = torch.empty_strided(ref.shape, strides, dtype=tensor.dtype, device=tensor.device)
         copy.copy_(tensor)
-    buffer = graph.buffer(f"{ref.buffer.name}_laid{len(graph.copies)}", copy, Kind.CONSTANT)
+    buffer = graph.buffer(f"{ref.buffer.name}_laid{len(graph.layouts.copies)}", copy, Kind.CONSTANT)
     graph.constants[buffer] = copy
     return graph.ref(buffer, copy)
