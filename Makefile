@@ -73,11 +73,12 @@ ops: $(VENV)/.dev
 $(VENV)/.torch:
 	@echo "Making $(VENV) and installing PyTorch into it, once; one to four minutes."
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) "$(TORCH)" numpy "setuptools>=77" wheel "pybind11>=2.13"
+	$(PIP) "$(TORCH)" numpy "setuptools>=77" wheel
 	touch $@
 
 $(VENV)/.built: $(VENV)/.torch $(NATIVE)
-	@echo "Compiling the two extension modules, once per change of their sources; less than a minute."
+	@echo "Compiling the two extension modules, once per change of their sources; about a minute."
+	$(PIP) "pybind11>=2.13"
 	$(PIP) --no-build-isolation -e .
 	touch $@
 
