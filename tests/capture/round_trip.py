@@ -36,10 +36,9 @@ def codes(code: CodeType) -> Iterator[CodeType]:
             yield from codes(const)
 
 
-def round_trip(instr: Any, code: CodeType) -> CodeType:
-    """Decoded, copied, assembled."""
-    originals = instr.decode(code)
-    copies = [i.copy() for i in originals]
+def copied(instr: Any, code: CodeType) -> list[Any]:
+    """The decoded instructions, copied: jumps and handlers lead to the copies."""
+    copies = [i.copy() for i in instr.decode(code)]
     handlers: dict[int, Any] = {}
     for copy in copies:
         if copy.target is not None:
@@ -47,8 +46,13 @@ def round_trip(instr: Any, code: CodeType) -> CodeType:
         if (h := copy.handler) is not None:
             made = instr.Handler(copies[h.target.index], h.depth, h.lasti)
             copy.handler = handlers.setdefault(id(h), made)
+    return copies
+
+
+def assembled(instr: Any, instructions: list[Any], code: CodeType) -> CodeType:
+    """A code object of these instructions; the rest as in `code`."""
     return instr.assemble(
-        copies,
+        instructions,
         code,
         varnames=code.co_varnames,
         cellvars=code.co_cellvars,
@@ -56,6 +60,11 @@ def round_trip(instr: Any, code: CodeType) -> CodeType:
         stacksize=code.co_stacksize,
         pools=True,
     )
+
+
+def round_trip(instr: Any, code: CodeType) -> CodeType:
+    """Decoded, copied, assembled."""
+    return assembled(instr, copied(instr, code), code)
 
 
 PARTS = (

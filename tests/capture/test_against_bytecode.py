@@ -72,29 +72,11 @@ def padded(items: list[Any], is_instruction: Any, nop: Any) -> list[Any]:
 
 
 def assembled_with_padding(code: CodeType) -> CodeType:
-    originals = instr.decode(code)
-    copies = [i.copy() for i in originals]
-    handlers: dict[int, Any] = {}
-    for made in copies:
-        if made.target is not None:
-            made.target = copies[made.target.index]
-        if (h := made.handler) is not None:
-            target = instr.Handler(copies[h.target.index], h.depth, h.lasti)
-            made.handler = handlers.setdefault(id(h), target)
-
     def nop(before: instr.Instr) -> instr.Instr:
         return instr.Instr("NOP", positions=before.positions, handler=before.handler)
 
-    whole = padded(copies, lambda item: True, nop)
-    return instr.assemble(
-        whole,
-        code,
-        varnames=code.co_varnames,
-        cellvars=code.co_cellvars,
-        freevars=code.co_freevars,
-        stacksize=code.co_stacksize,
-        pools=True,
-    )
+    whole = padded(round_trip.copied(instr, code), lambda item: True, nop)
+    return round_trip.assembled(instr, whole, code)
 
 
 def test_decoded_instructions():
