@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from frameloom.capture.guards.thread_warnings import OF_PYTHON, warnings_here
 from frameloom.capture.recording.attention_masks import check_mask
 from frameloom.capture.recording.eager_derivatives import derive_as_eager
-from frameloom.capture.recording.recorder_state import autocast_devices
 from frameloom.capture.recording.special_ops import (
     POOLS_OF_ROWS,
     WHOLE,
@@ -29,7 +28,7 @@ from frameloom.capture.symbolic.number_inputs import (
 )
 from frameloom.capture.symbolic.products import products_over
 from frameloom.capture.symbolic.torch_functions import WHOLE_OVER_SIZES
-from frameloom.capture.tensors.cast_cache import without_cache
+from frameloom.capture.tensors.cast_cache import autocast_devices, without_cache
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import is_inference
 from frameloom.capture.tensors.schema import (

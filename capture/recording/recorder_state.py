@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frameloom.capture.tensors.cast_cache import autocast_devices
+
 if TYPE_CHECKING:
     from frameloom.capture.recording.unbacked_sizes import Result
     from frameloom.capture.recording.written_parts import WrittenPart
     from frameloom.capture.tensors.fake import Fake
     from frameloom.capture.tensors.functionalize import Memory
     from frameloom.ir.symbolic.expr import Int
-
-
-def autocast_devices() -> list[str]:
-    """Returns the devices under autocast here."""
-    return [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
 
 
 @dataclass

@@ -272,10 +272,17 @@ class Casts:
         return [t.recorder.inputs[n][0] for n in dict.fromkeys(n for n, _ in beyond)]
 
 
+def autocast_devices() -> list[str]:
+    """Returns the kinds of devices under autocast here."""
+    if not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")):
+        return []  # the most frequent case
+    return [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+
+
 @contextmanager
 def without_autocast() -> Iterator[None]:
     """Turns autocast off: a backward pass runs outside of the autocast blocks of its forward pass."""
-    kinds = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+    kinds = autocast_devices()
     for kind in kinds:
         torch.set_autocast_enabled(kind, False)
     try:
