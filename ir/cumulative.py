@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from frameloom.ir.dtype import DType
-from frameloom.ir.identity import identity
 from frameloom.ir.node import Axis, Node, axis, binary, const, index, where
 from frameloom.ir.ops import Op
+from frameloom.ir.reductions import identity
 from frameloom.ir.substitute import compare, fold, substitute
-
-CUMULATIVE = frozenset({"sum", "prod", "max", "min", "logaddexp"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class Prefix:
 def prefix(n: Node) -> Prefix | None:
     """Returns `n`, a REDUCE, as a cumulative reduction; None if it is none."""
     kind, axes, source = n.arg.kind, n.arg.axes, n.srcs[0]
-    if kind not in CUMULATIVE or len(axes) != 1 or source.op is not Op.WHERE:
+    if not n.arg.row.cumulative or len(axes) != 1 or source.op is not Op.WHERE:
         return None
     inside, value, other = source.srcs
     if inside.op is not Op.LE or inside.srcs[0] is not axis(axes[0]):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,6 @@ import torch
 
 from frameloom.ir import philox
 from frameloom.ir.dtype import DType
-from frameloom.ir.identity import identity
 from frameloom.ir.library import DRAW, LAZY, READ
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.numbers import MEANING
@@ -26,7 +26,6 @@ from frameloom.ir.passes.batch import expand
 from frameloom.ir.passes.memory import buffers_of
 from frameloom.ir.passes.templates import kernels_of
 from frameloom.ir.program import (
-    SCATTER_KINDS,
     Buffer,
     Check,
     Extern,
@@ -39,6 +38,7 @@ from frameloom.ir.program import (
     Store,
     View,
 )
+from frameloom.ir.reductions import combining_op, identity
 from frameloom.ir.substitute import topological
 from frameloom.ir.symbolic.static_steps import KnownSizes
 
@@ -69,26 +69,25 @@ class Unwritten:
 
 
 UNWRITTEN = Unwritten(math.nan, 93)
-UNARY: dict[Op, Callable[[Tensor], Tensor]] = {
-    Op.NEG: torch.neg, Op.ABS: torch.abs, Op.SIGN: torch.sgn, Op.RECIP: torch.reciprocal, Op.SQRT: torch.sqrt,
-    Op.RSQRT: torch.rsqrt, Op.FLOOR: torch.floor, Op.CEIL: torch.ceil, Op.TRUNC: torch.trunc, Op.ROUND: torch.round,
-    Op.NOT: torch.bitwise_not, Op.ISNAN: torch.isnan, Op.ISINF: torch.isinf, Op.SIGNBIT: torch.signbit,
-    Op.EXP: torch.exp, Op.EXP2: torch.exp2, Op.EXPM1: torch.expm1, Op.LOG: torch.log, Op.LOG2: torch.log2,
-    Op.LOG10: torch.log10, Op.LOG1P: torch.log1p, Op.SIN: torch.sin, Op.COS: torch.cos, Op.TAN: torch.tan,
-    Op.ASIN: torch.asin, Op.ACOS: torch.acos, Op.ATAN: torch.atan, Op.SINH: torch.sinh, Op.COSH: torch.cosh,
-    Op.TANH: torch.tanh, Op.ASINH: torch.asinh, Op.ACOSH: torch.acosh, Op.ATANH: torch.atanh, Op.ERF: torch.erf,
-    Op.ERFC: torch.erfc, Op.SIGMOID: torch.sigmoid, Op.LGAMMA: torch.lgamma,
-}  # fmt: skip
-BINARY: dict[Op, Callable[[Tensor, Tensor], Tensor]] = {
-    Op.ADD: torch.add, Op.SUB: torch.sub, Op.MUL: torch.mul, Op.DIV: torch.div,
+# What PyTorch calls otherwise than the IR.
+NAMES: dict[Op, Callable[..., Tensor]] = {
+    Op.SIGN: torch.sgn, Op.RECIP: torch.reciprocal, Op.NOT: torch.bitwise_not,
     Op.FLOORDIV: lambda a, b: torch.div(a, b, rounding_mode="floor"),
     Op.TRUNCDIV: lambda a, b: torch.div(a, b, rounding_mode="trunc"),
-    Op.MOD: torch.remainder, Op.FMOD: torch.fmod, Op.POW: torch.pow, Op.MIN: torch.minimum, Op.MAX: torch.maximum,
-    Op.ATAN2: torch.atan2, Op.COPYSIGN: torch.copysign, Op.NEXTAFTER: torch.nextafter, Op.AND: torch.bitwise_and,
+    Op.MOD: torch.remainder, Op.MIN: torch.minimum, Op.MAX: torch.maximum, Op.AND: torch.bitwise_and,
     Op.OR: torch.bitwise_or, Op.XOR: torch.bitwise_xor, Op.SHL: torch.bitwise_left_shift,
-    Op.SHR: torch.bitwise_right_shift, Op.LT: torch.lt, Op.LE: torch.le, Op.GT: torch.gt, Op.GE: torch.ge,
-    Op.EQ: torch.eq, Op.NE: torch.ne,
+    Op.SHR: torch.bitwise_right_shift,
 }  # fmt: skip
+# Reductions over a dimension, by the op that combines two values.
+WHOLE: dict[Op, Callable[[Tensor, int], Tensor]] = {
+    Op.ADD: lambda t, dim: torch.sum(t, dim, dtype=t.dtype), Op.MUL: lambda t, dim: torch.prod(t, dim, dtype=t.dtype),
+    Op.MAX: torch.amax, Op.MIN: torch.amin, Op.OR: torch.any, Op.AND: torch.all, Op.LOGADDEXP: torch.logsumexp,
+}  # fmt: skip
+
+
+def function(op: Op) -> Callable[..., Tensor]:
+    """Returns PyTorch's function for a unary or binary op."""
+    return NAMES.get(op) or getattr(torch, op.value)
 
 
 def run(
@@ -254,9 +253,7 @@ def _scatter(store: Store, offset: Tensor, value: Tensor, target: Tensor) -> Non
     kind, dtype = store.scatter.kind, store.value.dtype
     wide = torch.float32 if dtype.is_half else dtype.to_torch()
     replace: Callable[[Tensor, Tensor], Tensor] = lambda before, v: v  # noqa: E731
-    combine = BINARY.get(SCATTER_KINDS.get(kind, Op.CONST), replace)
-    if dtype is DType.BOOL and kind in ("sum", "prod"):
-        combine = torch.logical_or if kind == "sum" else torch.logical_and
+    combine = replace if kind == "set" else function(combining_op(kind, dtype))
     offset, order = torch.sort(offset, stable=True)
     order, offset = order[offset >= 0], offset[offset >= 0]
     if not offset.numel():
@@ -304,7 +301,7 @@ def evaluate(n: Node, srcs: Sequence[Value], memory: dict[Buffer, Tensor]) -> Va
         result = torch.where(given[0], given[1], given[2])
     else:
         assert not any(s.dtype.is_half for s in n.srcs), f"{n!r}: arithmetic on a 16-bit float"
-        result = UNARY[op](given[0]) if len(given) == 1 else BINARY[op](given[0], given[1])
+        result = function(op)(*given)
     assert result.dtype == dtype, f"{n!r} gives {result.dtype}"
     return Value(axes, result)
 
@@ -358,17 +355,13 @@ def _reduce(n: Node, value: Value) -> Value:
     kind = n.arg.kind
     if t.shape[-1] == 0:
         return Value(free_axes, torch.full(t.shape[:-1], identity(kind, n.dtype), dtype=dtype))
-    if kind in ("sum", "prod"):
-        result = (torch.sum if kind == "sum" else torch.prod)(t, -1, dtype=dtype)
-    elif kind in ("max", "min"):
-        result = (torch.amax if kind == "max" else torch.amin)(t, -1)
-    elif kind == "logaddexp":
-        result = torch.logsumexp(t, -1)
-    elif kind in ("any", "all"):
-        result = (torch.any if kind == "any" else torch.all)(t.to(torch.bool), -1)
-    else:
-        result = (torch.argmax if kind == "argmax" else torch.argmin)(t, -1)
-    return Value(free_axes, result)
+    op = n.arg.op(n.srcs[0].dtype)
+    if n.arg.row.position:
+        places = torch.argmax if n.arg.row.op is Op.MAX else torch.argmin
+        return Value(free_axes, places(t, -1))
+    if op in WHOLE:
+        return Value(free_axes, WHOLE[op](t, -1).to(dtype))
+    return Value(free_axes, functools.reduce(function(op), t.unbind(-1)))
 
 
 # --- library calls

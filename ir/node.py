@@ -19,11 +19,9 @@ was stored there, its axes replaced by the consumer's positions.
 - RANDOM is the element at `position` of the random tensor that eager draws on a GPU with this seed and offset
   of the generator (philox.py): in F32 a number in (0, 1], in I32 its 32 bits.  It is a function of its
   sources: a second evaluation gives the same value.
-- REDUCE starts from the identity of its kind (sum 0, prod 1, max -inf/lowest, min +inf/highest, any False,
-  all True), in node.dtype.  The order of a float sum is free; its accuracy is at least that of pairwise
-  blocks of 128 or so.  max/min return NaN if any element is NaN.  argmax/argmin return the I64 position, in
-  row-major order over the axes, of the first extreme element (the first NaN if there is one).  logaddexp is
-  log(sum(exp(x))), of floats, on a GPU only.
+- REDUCE starts from the identity of its kind (reductions.py), in node.dtype.  The order of a float sum is
+  free; its accuracy is at least that of pairwise blocks of 128 or so.  max/min return NaN if any element is
+  NaN.
 - Extents are at least 1 inside REDUCE and Store: empty loops are resolved by lowering.
 """
 
@@ -36,9 +34,8 @@ from typing import Any, NamedTuple
 
 from frameloom.ir.dtype import DType
 from frameloom.ir.ops import COMPARES, PREDICATES, Op
+from frameloom.ir.reductions import REDUCTIONS, Reduction, combining_op
 from frameloom.ir.symbolic.expr import Int, Size
-
-REDUCE_KINDS = ("sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "logaddexp")
 
 
 class Axis(NamedTuple):
@@ -58,6 +55,14 @@ class Reduce:
 
     kind: str
     axes: tuple[Axis, ...]
+
+    @property
+    def row(self) -> Reduction:
+        return REDUCTIONS[self.kind]
+
+    def op(self, dtype: DType) -> Op:
+        """The op that combines two values of `dtype`."""
+        return combining_op(self.kind, dtype)
 
     def __repr__(self) -> str:
         return f"{self.kind}[{', '.join(map(repr, self.axes))}]"
@@ -203,6 +208,6 @@ def random(dtype: DType, seed: Node, offset: Node, position: Node, stream: Any) 
 
 def reduce(kind: str, axes: tuple[Axis, ...], value: Node) -> Node:
     """Reduces `value` over `axes`; the result has value's dtype (I64 for argmax/argmin, BOOL for any/all)."""
-    assert kind in REDUCE_KINDS and axes
-    dtype = DType.I64 if kind in ("argmax", "argmin") else value.dtype
+    assert axes
+    dtype = DType.I64 if REDUCTIONS[kind].position else value.dtype
     return Node(Op.REDUCE, dtype, (value,), Reduce(kind, axes))

@@ -73,6 +73,7 @@ class Op(enum.Enum):
     MIN = "min"  # NaN if either is NaN
     MAX = "max"
     ATAN2 = "atan2"
+    LOGADDEXP = "logaddexp"  # log(exp(a) + exp(b))
     COPYSIGN = "copysign"
     NEXTAFTER = "nextafter"
     AND = "and"  # bool or integers
@@ -102,15 +103,16 @@ PREDICATES = frozenset({Op.ISNAN, Op.ISINF, Op.SIGNBIT})  # unary, result BOOL
 TRANSCENDENTAL = frozenset({
     Op.EXP, Op.EXP2, Op.EXPM1, Op.LOG, Op.LOG2, Op.LOG10, Op.LOG1P, Op.SIN, Op.COS, Op.TAN, Op.ASIN, Op.ACOS,
     Op.ATAN, Op.SINH, Op.COSH, Op.TANH, Op.ASINH, Op.ACOSH, Op.ATANH, Op.ERF, Op.ERFC, Op.SIGMOID, Op.LGAMMA,
-    Op.POW, Op.ATAN2,
+    Op.POW, Op.ATAN2, Op.LOGADDEXP,
 })  # fmt: skip
 EXPENSIVE = TRANSCENDENTAL | {Op.RANDOM}  # not computed twice if that can be avoided
 UNARY = frozenset({
     Op.NEG, Op.ABS, Op.SIGN, Op.RECIP, Op.SQRT, Op.RSQRT, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND, Op.NOT,
-}) | PREDICATES | (TRANSCENDENTAL - {Op.POW, Op.ATAN2})  # fmt: skip
+}) | PREDICATES | (TRANSCENDENTAL - {Op.POW, Op.ATAN2, Op.LOGADDEXP})  # fmt: skip
 BINARY = frozenset({
     Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.FLOORDIV, Op.TRUNCDIV, Op.MOD, Op.FMOD, Op.POW, Op.MIN, Op.MAX, Op.ATAN2,
-    Op.COPYSIGN, Op.NEXTAFTER, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR,
+    Op.LOGADDEXP, Op.COPYSIGN, Op.NEXTAFTER, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR,
 }) | COMPARES  # fmt: skip
 COMMUTATIVE = frozenset({Op.ADD, Op.MUL, Op.MIN, Op.MAX, Op.AND, Op.OR, Op.XOR, Op.EQ, Op.NE})
+ON_BOOLS = {Op.ADD: Op.OR, Op.MUL: Op.AND, Op.MAX: Op.OR, Op.MIN: Op.AND}
 FLOAT_ONLY = TRANSCENDENTAL | {Op.DIV, Op.RECIP, Op.SQRT, Op.RSQRT, Op.COPYSIGN, Op.NEXTAFTER}

@@ -19,7 +19,6 @@ from typing import Any
 
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node
-from frameloom.ir.ops import Op
 from frameloom.ir.symbolic.expr import Symbol
 
 # Messages of the checks that make the call bail out, so that the original function runs instead.
@@ -101,7 +100,7 @@ class Scatter:
     along: tuple[Axis, ...]
 
 
-SCATTER_KINDS = {"sum": Op.ADD, "prod": Op.MUL, "max": Op.MAX, "min": Op.MIN}
+SCATTER_KINDS = ("sum", "prod", "max", "min")  # rows of ir/reductions.py
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.index import bounds, index
 from frameloom.ir.node import Node, binary, cast
 from frameloom.ir.ops import EXPENSIVE, Op
-from frameloom.ir.program import SCATTER_KINDS, Kernel, Store, is_cuda
+from frameloom.ir.program import Kernel, Store, is_cuda
+from frameloom.ir.reductions import combining_op
 from frameloom.ir.substitute import compare, loads, select, topological
 
 NOWHERE = index(-1)
@@ -33,9 +34,8 @@ def combined(kind: str, before: Node, value: Node) -> Node:
     """Returns the element that a scatter leaves in a place that held `before`."""
     if kind == "set":
         return value
-    op, dtype = SCATTER_KINDS[kind], value.dtype
-    if dtype is DType.BOOL:
-        op = {Op.ADD: Op.OR, Op.MUL: Op.AND, Op.MAX: Op.OR, Op.MIN: Op.AND}[op]
+    dtype = value.dtype
+    op = combining_op(kind, dtype)
     wide = DType.F32 if dtype.is_half else dtype
     return cast(dtype, binary(op, cast(wide, before), cast(wide, value)))
 

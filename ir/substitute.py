@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from frameloom.ir import index
 from frameloom.ir.cases import decide_by_cases, negation
 from frameloom.ir.dtype import DType
-from frameloom.ir.identity import identity
 from frameloom.ir.node import Axis, Node, axis, const, reduce, where
 from frameloom.ir.ops import COMPARES, Op
+from frameloom.ir.reductions import REDUCTIONS, identity
 from frameloom.ir.symbolic.compare import at_most, less, same, surely_positive
 
 _fresh = itertools.count()
@@ -273,8 +273,7 @@ def fold_reduction(kind: str, axes: Sequence[Axis], value: Node) -> Node | None:
     gives."""
     runs = all(surely_positive(a.extent) for a in axes)
     if value.op is Op.CONST:
-        chosen = kind in ("any", "all", "max", "min")
-        if chosen and (runs or value.arg == identity(kind, value.dtype)):
+        if REDUCTIONS[kind].selects and (runs or value.arg == identity(kind, value.dtype)):
             return value
         return value if kind == "sum" and value.dtype.is_int and not value.arg else None
     return _fold_at_bounds(kind, axes, value) if runs else None
@@ -283,14 +282,14 @@ def fold_reduction(kind: str, axes: Sequence[Axis], value: Node) -> Node | None:
 def _fold_at_bounds(kind: str, axes: Sequence[Axis], value: Node) -> Node | None:
     """Decides an any or all by the first or last position of loops: any(i >= r over r) is true for every i,
     because of r = 0; all(p) is false if p is false at such a position for every other position."""
-    if kind not in ("any", "all") or value.op not in COMPARES or len(axes) > 2:
+    if not REDUCTIONS[kind].of_bools or value.op not in COMPARES or len(axes) > 2:
         return None
     if not value.srcs[0].dtype.is_int or next(loads([value]), None) is not None:
         return None
     for ends in itertools.product(*((0, a.extent - 1) for a in axes)):
         at = {a: index.index(end) for a, end in zip(axes, ends, strict=True)}
         result = substitute(value, at)
-        if result.op is Op.CONST and result.arg is (kind == "any"):
+        if result.op is Op.CONST and result.arg is (REDUCTIONS[kind].op is Op.OR):
             return result
     return None
 

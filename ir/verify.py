@@ -11,7 +11,7 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.elementwise import elementwise
 from frameloom.ir.index import Range, affine, bounds
 from frameloom.ir.library import DRAW, OUT_FORMS
-from frameloom.ir.node import REDUCE_KINDS, Axis, Node, index
+from frameloom.ir.node import Axis, Node, index
 from frameloom.ir.ops import BINARY, COMPARES, FLOAT_ONLY, PREDICATES, UNARY, Op
 from frameloom.ir.passes.batch import expand
 from frameloom.ir.passes.memory import reads_of, size_in_bytes, writes_of
@@ -29,6 +29,7 @@ from frameloom.ir.program import (
     Store,
     View,
 )
+from frameloom.ir.reductions import REDUCTIONS
 from frameloom.ir.scatter import is_scatter, reads_own
 from frameloom.ir.substitute import loads, substitute, topological
 from frameloom.ir.symbolic.compare import surely_positive
@@ -326,16 +327,16 @@ def _is_empty(a: Axis) -> bool:
 
 def _check_reduce(n: Node) -> None:
     kind, axes = n.arg.kind, n.arg.axes
-    _require(kind in REDUCE_KINDS and len(n.srcs) == 1 and bool(axes), "a malformed reduction", n)
+    _require(kind in REDUCTIONS and len(n.srcs) == 1 and bool(axes), "a malformed reduction", n)
     _require(
         len(set(axes)) == len(axes) and not any(map(_is_empty, axes)),
         "empty or repeated axes",
         n,
     )
     _require(not n.srcs[0].bound & set(axes), "an axis is bound twice", n)
-    wanted = DType.I64 if kind in ("argmax", "argmin") else n.srcs[0].dtype
+    wanted = DType.I64 if n.arg.row.position else n.srcs[0].dtype
     _require(n.dtype is wanted and not n.srcs[0].dtype.is_half, "a reduction in the wrong dtype", n)
-    _require(kind not in ("any", "all") or wanted is DType.BOOL, "any and all are of bools", n)
+    _require(not n.arg.row.of_bools or wanted is DType.BOOL, "any and all are of bools", n)
 
 
 def _check_arithmetic(n: Node, dtypes: Sequence[DType]) -> None:

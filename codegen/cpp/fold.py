@@ -12,19 +12,20 @@ from frameloom.codegen.cpp.ops import constant
 from frameloom.codegen.cpp.prelude import ELEMENTS
 from frameloom.codegen.cpp.rows import RowBuffers
 from frameloom.codegen.cpp.value import Value
+from frameloom.codegen.operators import INFIX
 from frameloom.codegen.schedule.cost import size
 from frameloom.codegen.schedule.layout import row_major
 from frameloom.codegen.schedule.loop_nest import Accumulate, Fold, Pass, items, passes
 from frameloom.codegen.sizes import count_dtype
 from frameloom.ir.dtype import DType
-from frameloom.ir.identity import identity
 from frameloom.ir.index import linear
 from frameloom.ir.node import axis
+from frameloom.ir.ops import Op
+from frameloom.ir.reductions import identity
 from frameloom.ir.symbolic.expr import Size
 
 MANY = 1 << 40  # assumed steps of a sum of dynamic length
 FEW = 8  # elements that are added in their order, as in eager mode; this is as fast as exchanging lanes
-ARG_KINDS = ("argmax", "argmin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Folds(RowBuffers):
             self.line(f"{type_} {name} = {start};")
         places: tuple[str, ...] = ()
         place = DType.I64
-        if fold.node.arg.kind in ARG_KINDS:
+        if fold.node.arg.row.position:
             place = count_dtype(size(fold.axes))
             places = tuple(f"{name}_at" for name in names)
             for name in places:
@@ -91,7 +92,7 @@ class Folds(RowBuffers):
     def identity_text(self, fold: Fold, width: int) -> str:
         kind, dtype = fold.node.arg.kind, fold.value.dtype
         if dtype is DType.BOOL:
-            true = kind in ("all", "min", "prod", "argmin")
+            true = identity(kind, dtype)
             return (
                 ("true" if true else "false")
                 if width == 1
@@ -136,10 +137,10 @@ class Folds(RowBuffers):
         for u in range(1, len(a.names)):
             self._combine(a, 0, a.names[u], a.places[u] if a.places else "", a.width)
         name = self.fresh("r")
-        kind = a.fold.node.arg.kind
         if a.places:
             at = f"{name}_at"
-            call = self.prelude.function(f"horizontal_{kind}", a.dtype, a.width)
+            op = a.fold.node.arg.row.op
+            call = self.prelude.function(f"horizontal_place_{op.value}", a.dtype, a.width)
             place = self.prelude.vector(DType.I64, a.width)
             self.line(f"i64 {at};")
             self.line(
@@ -149,10 +150,10 @@ class Folds(RowBuffers):
         element = (
             a.dtype if a.dtype is not DType.BOOL else f"i{self.prelude.isa.bytes * 8 // a.width}"
         )
-        kind, few = _plain_kind(kind, a.dtype), size(a.fold.axes)
-        in_turn = kind in ("sum", "prod") and not isinstance(few, Size) and few <= min(FEW, a.width)
+        op, few = a.fold.node.arg.op(a.dtype), size(a.fold.axes)
+        in_turn = op in (Op.ADD, Op.MUL) and not isinstance(few, Size) and few <= min(FEW, a.width)
         how = f"first_{few}" if in_turn else "horizontal"
-        call = self.prelude.function(f"{how}_{kind}", element, a.width)
+        call = self.prelude.function(f"{how}_{op.value}", element, a.width)
         self.line(f"{ELEMENTS[a.dtype]} {name} = {call}({a.names[0]});")
         return Accumulator(a.fold, (name,), (), a.place, 1, False)
 
@@ -162,20 +163,17 @@ class Folds(RowBuffers):
 
     def _combine(self, a: Accumulator, u: int, x: str, at: str, width: int) -> None:
         """Writes: copy u of `a` = its combination with x (at position `at`)."""
-        kind = a.fold.node.arg.kind
         name = a.names[u]
-        if kind in ARG_KINDS:
+        if a.places:
             self._combine_place(a, u, x, at, width, later=False)
             return
-        self.line(f"{name} = {self._folded_text(kind, name, x, a.dtype, width)};")
-
-    def _folded_text(self, kind: str, a: str, x: str, dtype: DType, width: int) -> str:
-        kind = _plain_kind(kind, dtype)
-        if kind in ("max", "min"):
-            return f"{self.prelude.function(kind, dtype, width)}({a}, {x})"
-        sign = {"sum": "+", "prod": "*", "any": "|", "all": "&"}[kind]
-        cast = f"({ELEMENTS[dtype]})" if width == 1 else ""
-        return f"{cast}({a} {sign} {x})"
+        op = a.fold.node.arg.op(a.dtype)
+        if op in INFIX:
+            cast = f"({ELEMENTS[a.dtype]})" if width == 1 else ""
+            text = f"{cast}({name} {INFIX[op]} {x})"
+        else:
+            text = f"{self.prelude.function(op.value, a.dtype, width)}({name}, {x})"
+        self.line(f"{name} = {text};")
 
     def _combine_place(
         self, a: Accumulator, u: int, x: str, at: str, width: int, later: bool
@@ -183,7 +181,7 @@ class Folds(RowBuffers):
         """Writes argmax or argmin of copy u and x. `later`: positions only increase, so an equal value never
         replaces the current one."""
         b, b_at = a.names[u], a.places[u]
-        sign = ">" if a.fold.node.arg.kind == "argmax" else "<"
+        sign = INFIX[a.fold.node.arg.row.replaces]
         better = f"({x} {sign} {b}) | (({x} != {x}) & ({b} == {b}))"
         if not later:
             same = f"(({x} == {b}) | (({x} != {x}) & ({b} != {b})))"
@@ -234,7 +232,9 @@ class Folds(RowBuffers):
             self.bind(fold.node, Value(a.names, fold.node.dtype, a.width > 1))
             return
         value = self.as_dtype(self.vector(fold.value), fold.value.dtype)
-        call = self.prelude.function(f"inclusive_scan_{fold.node.arg.kind}", a.dtype, a.width)
+        call = self.prelude.function(
+            f"inclusive_scan_{fold.node.arg.op(a.dtype).value}", a.dtype, a.width
+        )
         name, neutral = self.fresh("y"), self.identity_text(fold, a.width)
         type_ = self.type_of(a.dtype, a.width)
         self.line(f"const {type_} {name} = {call}({value.texts[0]}, {neutral}, &{a.names[0]});")
@@ -281,7 +281,7 @@ class Folds(RowBuffers):
         return [
             f
             for f in [*p.folds, *_outer_folds(p)]
-            if f.node.arg.kind == "sum" and f.value.dtype.is_float
+            if f.node.arg.row.op is Op.ADD and f.value.dtype.is_float
         ]
 
     def start_terms(self, p: Pass) -> None:
@@ -307,7 +307,7 @@ class Folds(RowBuffers):
             names = self.fresh("part")
             self.line(f"{self.type_of(fold.value.dtype, width)} {names}[{chunks}][{copies}];")
             places = ""
-            if fold.node.arg.kind in ARG_KINDS:
+            if fold.node.arg.row.position:
                 places = f"{names}_at"
                 self.line(f"{self.type_of(DType.I64, width)} {places}[{chunks}][{copies}];")
             copies_of = tuple(f"{names}[{{c}}][{u}]" for u in range(copies))
@@ -358,10 +358,3 @@ def _outer_folds(p: Pass) -> list[Fold]:
     own = {f for inner in passes([p]) for f in inner.folds}
     added = (i.fold for i in items(p.body) if isinstance(i, Accumulate))
     return list(dict.fromkeys(f for f in added if f not in own))
-
-
-def _plain_kind(kind: str, dtype: DType) -> str:
-    """Returns "any" or "all" for every reduction of BOOL, else `kind`."""
-    if dtype is DType.BOOL:
-        return "any" if kind in ("any", "max", "sum") else "all"
-    return kind

@@ -10,25 +10,20 @@ import math
 from collections.abc import Callable
 
 from frameloom.codegen.cpp.prelude import ELEMENTS, Prelude
+from frameloom.codegen.operators import INFIX
 from frameloom.codegen.sizes import fits_i32
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import bounds
 from frameloom.ir.node import Node
 from frameloom.ir.numbers import single
-from frameloom.ir.ops import COMPARES, TRANSCENDENTAL, Op
+from frameloom.ir.ops import COMPARES, ON_BOOLS, TRANSCENDENTAL, Op
 from frameloom.ir.symbolic.compare import at_most, surely_positive
 from frameloom.ir.symbolic.expr import Size
 
-INFIX = {
-    Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.DIV: "/", Op.AND: "&", Op.OR: "|", Op.XOR: "^", Op.SHL: "<<",
-    Op.SHR: ">>", Op.LT: "<", Op.LE: "<=", Op.GT: ">", Op.GE: ">=", Op.EQ: "==", Op.NE: "!=",
-}  # fmt: skip
-BOOLEAN = {Op.ADD: Op.OR, Op.MUL: Op.AND, Op.MAX: Op.OR, Op.MIN: Op.AND}
 WRAPPING = frozenset({Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.SHL})
-HELPERS = {
-    Op.MIN: "min", Op.MAX: "max", Op.ABS: "abs", Op.SIGN: "sign", Op.COPYSIGN: "copysign", Op.SIGNBIT: "signbit",
-    Op.ISINF: "isinf", Op.FLOORDIV: "floordiv", Op.TRUNCDIV: "truncdiv", Op.MOD: "mod", Op.FMOD: "fmod",
-}  # fmt: skip
+HELPERS = frozenset({
+    Op.MIN, Op.MAX, Op.ABS, Op.SIGN, Op.COPYSIGN, Op.SIGNBIT, Op.ISINF, Op.FLOORDIV, Op.TRUNCDIV, Op.MOD, Op.FMOD,
+})  # fmt: skip
 ROUNDINGS = {Op.ROUND: 0, Op.FLOOR: 1, Op.CEIL: 2, Op.TRUNC: 3}
 NEAR = {Op.SIN: "sin_unit", Op.COS: "cos_unit", Op.EXP: "exp_near"}  # for arguments in [-1, 1]
 UNIT = frozenset({Op.SIN, Op.COS, Op.TANH, Op.ERF, Op.SIGMOID})  # results in [-1, 1], or NaN
@@ -54,7 +49,7 @@ class Ops:
             return f"as<{p.vector(to, width)}>({args[0]})"
         if op is Op.WHERE:
             return self._select(args[0], args[1], args[2], to, width)
-        if op in INFIX or (of is DType.BOOL and op in BOOLEAN):
+        if op in INFIX or (of is DType.BOOL and op in ON_BOOLS):
             return self._infix(op, args, width, of)
         if op is Op.NEG:
             return f"({ELEMENTS[to]})-{args[0]}" if width == 1 else f"-{args[0]}"
@@ -76,14 +71,14 @@ class Ops:
                 return f"{name}<{ROUNDINGS[op]}>({self._lift(args[0], of)})[0]"
             return f"{name}<{ROUNDINGS[op]}>({args[0]})"
         if op in (Op.SIGNBIT, Op.ISINF):
-            name = p.function(HELPERS[op], of, width)
+            name = p.function(op.value, of, width)
             return self._mask(f"{name}({args[0]})", of, width)
         if (
             op in HELPERS
             and not (op is Op.FMOD and of.is_float)
             and not (op is Op.MOD and of.is_float)
         ):
-            return f"{p.function(HELPERS[op], of, width)}({', '.join(args)})"
+            return f"{p.function(op.value, of, width)}({', '.join(args)})"
         assert op in TRANSCENDENTAL or op in (Op.FMOD, Op.MOD, Op.NEXTAFTER), op
         return self._math(self._math_name(n), args, of, width)
 
@@ -126,8 +121,8 @@ class Ops:
 
     def _infix(self, op: Op, args: list[str], width: int, of: DType) -> str:
         a, b = args
-        if of is DType.BOOL and op in BOOLEAN:
-            op = BOOLEAN[op]
+        if of is DType.BOOL and op in ON_BOOLS:
+            op = ON_BOOLS[op]
         sign = INFIX[op]
         if width == 1:
             if op in WRAPPING and of.is_int:

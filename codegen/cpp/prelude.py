@@ -11,7 +11,9 @@ import re
 from pathlib import Path
 
 from frameloom.codegen.cpp.vector import Isa
+from frameloom.codegen.operators import INFIX
 from frameloom.ir.dtype import DType
+from frameloom.ir.ops import BINARY, Op
 
 ELEMENTS = {
     DType.BOOL: "b8", DType.U8: "u8", DType.I8: "i8", DType.I16: "i16", DType.I32: "i32", DType.I64: "i64",
@@ -95,13 +97,15 @@ class Prelude:
             return section
         if name == "transpose":
             return transpose(lanes), ("parts",)
-        if name.startswith("horizontal_"):
-            return horizontal(name.removeprefix("horizontal_"), lanes)
-        if name.startswith("first_"):
-            _, count, kind = name.split("_")
-            return first(kind, int(count)), ()
-        if name.startswith("inclusive_scan_"):
-            return inclusive_scan(name.removeprefix("inclusive_scan_"), lanes)
+        how, _, op = name.rpartition("_")
+        if how == "horizontal_place":
+            return horizontal_place(Op(op)), ()
+        if how == "horizontal":
+            return horizontal(Op(op), lanes)
+        if how.startswith("first_"):
+            return first(Op(op), int(how.removeprefix("first_"))), ()
+        if how == "inclusive_scan":
+            return inclusive_scan(Op(op), lanes)
         return sleef(name, element, lanes)
 
     def _instance(self, text: str, element: str, lanes: int) -> str:
@@ -128,63 +132,59 @@ class Prelude:
         return common + "".join(types) + "".join(self._sections.values())
 
 
-_COMBINE = {
-    "sum": "v + w",
-    "prod": "v * w",
-    "any": "v | w",
-    "all": "v & w",
-    "max": "fl_max(v, w)",
-    "min": "fl_min(v, w)",
-}
+def _combined(op: Op) -> tuple[str, tuple[str, ...]]:
+    """Returns the text that combines v and w, and its dependencies."""
+    return (f"v {INFIX[op]} w", ()) if op in INFIX else (f"fl_{op.value}(v, w)", (op.value,))
 
 
-def horizontal(kind: str, lanes: int) -> tuple[str, tuple[str, ...]]:
+def horizontal_place(op: Op) -> str:
+    """Returns the text that finds the first place of the maximum or minimum of a vector's lanes."""
+    sign = ">" if op is Op.MAX else "<"
+    return (
+        f"template <class P> FN E fl_horizontal_place_{op.value}(V v, P at, i64 *best) {{\n"
+        "  E x = v[0]; i64 p = at[0];\n"
+        "  for (int l = 1; l < L; l++) {\n"
+        "    const E y = v[l]; const i64 q = at[l];\n"
+        "    const bool same = (y == x) | ((y != y) & (x != x));\n"
+        f"    if ((y {sign} x) | ((y != y) & (x == x)) | (same & (q < p))) x = y, p = q;\n"
+        "  }\n  *best = p;\n  return x;\n}\n"
+    )
+
+
+def horizontal(op: Op, lanes: int) -> tuple[str, tuple[str, ...]]:
     """Returns the text that combines a vector's lanes, in log2(lanes) exchanges, and its dependencies."""
-    if kind in ("argmax", "argmin"):
-        sign = ">" if kind == "argmax" else "<"
-        return (
-            f"template <class P> FN E fl_horizontal_{kind}(V v, P at, i64 *best) {{\n"
-            "  E x = v[0]; i64 p = at[0];\n"
-            "  for (int l = 1; l < L; l++) {\n"
-            "    const E y = v[l]; const i64 q = at[l];\n"
-            f"    const bool same = (y == x) | ((y != y) & (x != x));\n"
-            f"    if ((y {sign} x) | ((y != y) & (x == x)) | (same & (q < p))) x = y, p = q;\n"
-            "  }\n  *best = p;\n  return x;\n}\n"
-        ), ()
+    combined, needs = _combined(op)
     lines = []
     half = lanes // 2
     while half:
         order = ", ".join(str(lane ^ half) for lane in range(lanes))
-        lines.append(f"  {{ const V w = SHUFFLE(v, I, {order}); v = {_COMBINE[kind]}; }}\n")
+        lines.append(f"  {{ const V w = SHUFFLE(v, I, {order}); v = {combined}; }}\n")
         half //= 2
-    text = f"FN E fl_horizontal_{kind}(V v) {{\n{''.join(lines)}  return v[0];\n}}\n"
-    return text, (kind,) if kind in ("max", "min") else ()
+    return f"FN E fl_horizontal_{op.value}(V v) {{\n{''.join(lines)}  return v[0];\n}}\n", needs
 
 
-def first(kind: str, count: int) -> str:
-    """Returns the text that combines a vector's first lanes, one after the other."""
-    sign = {"sum": "+", "prod": "*"}[kind]
-    text = f" {sign} ".join(f"v[{lane}]" for lane in range(count))
-    return f"FN E fl_first_{count}_{kind}(V v) {{\n  return {text};\n}}\n"
+def first(op: Op, count: int) -> str:
+    """Returns the text that combines a vector's first lanes, one after the other, by an infix operator."""
+    text = f" {INFIX[op]} ".join(f"v[{lane}]" for lane in range(count))
+    return f"FN E fl_first_{count}_{op.value}(V v) {{\n  return {text};\n}}\n"
 
 
-def inclusive_scan(kind: str, lanes: int) -> tuple[str, tuple[str, ...]]:
+def inclusive_scan(op: Op, lanes: int) -> tuple[str, tuple[str, ...]]:
     """Returns the text that combines each lane with the lanes before it and with `before`, and its
     dependencies. `before` then becomes the combination of all lanes in all places. `neutral` is the neutral
     element."""
+    combined, needs = _combined(op)
     lines, step = [], 1
     while step < lanes:
         order = ", ".join(str(k - step if k >= step else lanes + k) for k in range(lanes))
-        lines.append(
-            f"  {{ const V w = SHUFFLE2(v, neutral, I, {order}); v = {_COMBINE[kind]}; }}\n"
-        )
+        lines.append(f"  {{ const V w = SHUFFLE2(v, neutral, I, {order}); v = {combined}; }}\n")
         step *= 2
     last = ", ".join([str(lanes - 1)] * lanes)
     text = (
-        f"FN V fl_inclusive_scan_{kind}(V v, V neutral, V *before) {{\n{''.join(lines)}"
-        f"  const V w = *before; v = {_COMBINE[kind]};\n  *before = SHUFFLE(v, I, {last});\n  return v;\n}}\n"
+        f"FN V fl_inclusive_scan_{op.value}(V v, V neutral, V *before) {{\n{''.join(lines)}"
+        f"  const V w = *before; v = {combined};\n  *before = SHUFFLE(v, I, {last});\n  return v;\n}}\n"
     )
-    return text, (kind,) if kind in ("max", "min") else ()
+    return text, needs
 
 
 def transpose(lanes: int) -> str:
@@ -212,8 +212,7 @@ def transpose(lanes: int) -> str:
     )
 
 
-_SLEEF_ERROR = {"erfc": "15", "fmod": ""}  # hundredths of units in the last place; all others 1.0
-_SLEEF_BINARY = frozenset({"pow", "atan2"})
+_SLEEF_ERROR = {"erfc": "15"}  # hundredths of units in the last place; all others 1.0
 
 
 def sleef(name: str, element: str, lanes: int) -> tuple[str, tuple[str, ...]]:
@@ -223,7 +222,7 @@ def sleef(name: str, element: str, lanes: int) -> tuple[str, tuple[str, ...]]:
     letter, suffix = ("f", "f") if element == "f32" else ("d", "")
     symbol = f"Sleef_{stem}{letter}{lanes}_u{_SLEEF_ERROR.get(stem, '10')}"
     types, parameters, lane, args = "V", "V a", "a[l]", "a"
-    if stem in _SLEEF_BINARY:
+    if Op(stem) in BINARY:
         types, parameters, lane, args = "V, V", "V a, V b", "a[l], b[l]", "a, b"
     tag = f"{name}_{element}x{lanes}"
     text = (

@@ -23,6 +23,7 @@ from frameloom.ir.node import Axis, Node, axis, binary, cast, load, unary
 from frameloom.ir.ops import Op
 from frameloom.ir.passes.sink_checks import bad_positions
 from frameloom.ir.program import Buffer, Kernel, Kind
+from frameloom.ir.reductions import REDUCTIONS
 from frameloom.ir.scatter import combined, guarded
 from frameloom.ir.substitute import FALSE, loads
 from frameloom.ir.symbolic.expr import hint_of, may_exceed_1
@@ -126,7 +127,7 @@ def write_scatter(w: Memory, item: Assign) -> None:
         before = load(item.buffer, place)
         known = _element_at_position(w, before)
         one_by_one = w.lanes is None and value.dtype in BITS
-        extreme = _extreme if item.scatter in ("max", "min") and one_by_one else combined
+        extreme = _extreme if REDUCTIONS[item.scatter].selects and one_by_one else combined
         value = extreme(item.scatter, known, value)
     w.store(item.buffer, place, value)
     if mask is not None:
@@ -136,7 +137,7 @@ def write_scatter(w: Memory, item: Assign) -> None:
 def _extreme(kind: str, a: Node, b: Node) -> Node:
     """Returns maximum or minimum without a branch, because data would often make the branch mispredict."""
     bits = BITS[a.dtype]
-    better = binary(Op.GT if kind == "max" else Op.LT, a, b)
+    better = binary(REDUCTIONS[kind].replaces, a, b)
     first = unary(Op.NEG, cast(bits, binary(Op.OR, better, unary(Op.ISNAN, a))))
     one = binary(Op.AND, Node(Op.BITCAST, bits, (a,)), first)
     other = binary(Op.AND, Node(Op.BITCAST, bits, (b,)), unary(Op.NOT, first))

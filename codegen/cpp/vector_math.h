@@ -178,6 +178,13 @@ FN V fl_log1p(V x) {
   return x < -1.f ? splat<V>(__builtin_nanf("")) : y;
 }
 
+//@ logaddexp f32 f64 needs: exp log1p max min
+FN V fl_logaddexp(V a, V b) {
+  const V low = fl_min(a, b), high = fl_max(a, b);
+  const V both = fl_log1p(fl_exp(low - high)) + high;
+  return (low != high) | (low - low == 0) ? both : a;
+}
+
 //@ sin_tail f32 needs: fma
 // sin(r + low) for |r| <= pi/2
 FN V fl_sin_tail(V r, V low) {

@@ -97,7 +97,7 @@ def _merged(axes: tuple[Axis, ...], outer: Axis, inner: Axis, merged: Axis) -> t
 def _adjacent(g: Sink, outer: Axis, inner: Axis) -> bool:
     """Whether `outer` and `inner` may be merged: argmax and argmin count positions in the order of their
     axes, so the two must be neighbours. Other reductions do not depend on the order."""
-    if g.reduction is None or g.reduction.arg.kind not in ("argmax", "argmin"):
+    if g.reduction is None or not g.reduction.arg.row.position:
         return True
     at = g.positions.index(outer)
     return g.positions[at + 1 : at + 2] == (inner,)

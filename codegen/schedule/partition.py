@@ -31,7 +31,6 @@ from frameloom.ir.symbolic.expr import Int, may_exceed_1
 
 MANY = 1000  # stores of one kernel; more means that cutting does not end
 BORDER = 1 / 3  # of an axis; a shorter part, such as the border of a window, uses a mask instead
-SEPARABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "logaddexp"})
 
 # A value, and the extents of the axes that it is stored over.
 Canonical = tuple[Node, tuple[Int, ...]]
@@ -104,7 +103,7 @@ def without_unit_axes(store: Store) -> Store:
         value = substitute(n.srcs[0], {a: index(0) for a in n.arg.axes if a not in remaining})
         if remaining:
             return fold(n.arg.kind, remaining, value)
-        return index(0) if n.arg.kind in ("argmax", "argmin") else value
+        return index(0) if n.arg.row.position else value
 
     offset, value = transform((store.offset, store.value), visit, without_reductions)
     units = {a: index(0) for a in store.axes if not may_exceed_1(a.extent)}
@@ -210,7 +209,7 @@ class _Cutter:
             first = tuple(a for a in n.arg.axes if a in needed)
             rest = tuple(a for a in n.arg.axes if a not in needed)
             source = n.srcs[0]
-            if rest and n.arg.kind in SEPARABLE:
+            if rest and not n.arg.row.position:
                 source = fold(n.arg.kind, rest, source)
             else:
                 first = n.arg.axes

@@ -21,11 +21,11 @@ from frameloom.codegen.schedule.sink import Sink
 from frameloom.codegen.triton.chip import Chip
 from frameloom.ir.cumulative import prefix
 from frameloom.ir.dtype import DType
-from frameloom.ir.identity import identity
 from frameloom.ir.index import add, mul, sub
 from frameloom.ir.node import Axis, Node, axis, binary, cast, const, index
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Store
+from frameloom.ir.reductions import identity
 from frameloom.ir.substitute import (
     fold,
     loads,
@@ -81,12 +81,7 @@ def _flat(n: Node) -> Node:
 def chunks(n: Node, chip: Chip) -> int:
     """Returns the best number of chunks for the reduction; 1 means not to cut it."""
     total, results = count(n.arg.axes), count(n.free)
-    if (
-        n.arg.kind in ("argmax", "argmin")
-        or prefix(n) is not None
-        or total * results < LEAST
-        or total < COLUMNS
-    ):
+    if n.arg.row.position or prefix(n) is not None or total * results < LEAST or total < COLUMNS:
         return 1
     outer_reduction = is_outer_reduction(n)
     blocks = -(-results // COLUMNS) if outer_reduction else results

@@ -197,7 +197,7 @@ def _strip(p: Pass) -> None:
         for inner_ in inner
         for i in inner_.body
     )
-    if p.folds or not own or any(f.node.arg.kind in ("argmax", "argmin") for f in folds):
+    if p.folds or not own or any(f.node.arg.row.position for f in folds):
         return
     if min(count(i.axes) for i in inner) < STRIP_ROWS:
         return

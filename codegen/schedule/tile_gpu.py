@@ -34,6 +34,7 @@ from frameloom.ir.node import Axis, Node, Reduce, axis, index, load
 from frameloom.ir.ops import Op
 from frameloom.ir.passes.sink_checks import bad_positions
 from frameloom.ir.program import Buffer, Kernel, Kind, Scatter, Store
+from frameloom.ir.reductions import REDUCTIONS, combining_op
 from frameloom.ir.scatter import guard, guarded, is_scatter
 from frameloom.ir.substitute import TRUE, substitute, topological, transform
 from frameloom.ir.symbolic.compare import at_most, divides, require
@@ -65,6 +66,15 @@ class Fold:
     stage: int
     positions: tuple[Axis, ...]
     scan: bool = False  # cumulative: `result` is the running value at every inner position
+
+    @property
+    def op(self) -> Op:
+        """What combines two values."""
+        return combining_op(self.kind, self.value.dtype)
+
+    @property
+    def position(self) -> bool:
+        return REDUCTIONS[self.kind].position
 
 
 @dataclass(eq=False, slots=True)

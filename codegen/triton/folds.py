@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from frameloom.codegen.operators import INFIX
 from frameloom.codegen.schedule.cost import size
 from frameloom.codegen.schedule.layout import row_major
 from frameloom.codegen.schedule.row_patterns import LOWEST
@@ -13,19 +14,15 @@ from frameloom.codegen.sizes import count_dtype
 from frameloom.codegen.triton.ops import TYPES, full, literal
 from frameloom.codegen.triton.scope import Value
 from frameloom.ir.dtype import DType
-from frameloom.ir.identity import identity
 from frameloom.ir.index import linear
 from frameloom.ir.node import axis
 from frameloom.ir.ops import Op
+from frameloom.ir.reductions import REDUCTIONS, identity
 
 if TYPE_CHECKING:
     from frameloom.codegen.triton.function import Writer
 
 LOG2E = 1.4426950408889634
-COMBINE = {
-    "sum": "+", "prod": "*", "max": "_max", "min": "_min", "any": "|", "all": "&", "logaddexp": "_logaddexp",
-}  # fmt: skip
-SCANS = {"sum": "_add", "prod": "_mul", "max": "_max", "min": "_min", "logaddexp": "_logaddexp"}
 
 
 def fold_pass(writer: Writer, folds: list[Fold], online: dict[Fold, Fold]) -> None:
@@ -37,7 +34,7 @@ def fold_pass(writer: Writer, folds: list[Fold], online: dict[Fold, Fold]) -> No
         neutral = identity(f.kind, f.value.dtype) if f not in online else LOWEST
         text = full(neutral, f.value.dtype).replace("()", writer.shape(), 1)
         writer.line(f"{name} = {text}")
-        if f.kind in ("argmax", "argmin"):
+        if f.position:
             place = count_dtype(size(f.positions))
             last = (1 << (8 * place.bytes - 1)) - 1
             writer.line(f"{name}_at = tl.full({writer.shape()}, {last}, {TYPES[place]})")
@@ -84,28 +81,34 @@ def _bind_online(writer: Writer, f: Fold, most: str, sum_: Fold, total: str) -> 
 
 def _accumulate(writer: Writer, f: Fold, name: str) -> None:
     value = _folded(writer, f)
-    if f.kind in ("argmax", "argmin"):
-        combine = writer.helper(f"_{f.kind}")
+    if f.position:
+        combine = _place_helper(writer, f)
         place = _place(writer, f)
         writer.line(f"{name}, {name}_at = {combine}({name}, {name}_at, {value}, {place})")
         return
-    combine = COMBINE[f.kind]
-    if f.kind in ("max", "min") and f.value.dtype is DType.BOOL:
-        combine = "|" if f.kind == "max" else "&"
-    if combine.startswith("_"):
-        if f.value.dtype.is_float:
-            writer.line(f"{name} = {writer.helper(combine)}({name}, {value})")
-        else:
-            writer.line(f"{name} = tl.{f.kind}imum({name}, {value})")
+    if f.op in INFIX:
+        writer.line(f"{name} = ({name} {INFIX[f.op]} {value}).to({TYPES[f.value.dtype]})")
+    elif f.value.dtype.is_float:
+        writer.line(f"{name} = {_helper(writer, f)}({name}, {value})")
     else:
-        writer.line(f"{name} = ({name} {combine} {value}).to({TYPES[f.value.dtype]})")
+        writer.line(f"{name} = tl.{f.op.value}imum({name}, {value})")
+
+
+def _helper(writer: Writer, f: Fold) -> str:
+    """Returns the name of a function that combines two values."""
+    return writer.helper(f"_{f.op.value}")
+
+
+def _place_helper(writer: Writer, f: Fold) -> str:
+    """Returns the name of a function that combines two values and their places."""
+    return writer.helper("_argmax" if REDUCTIONS[f.kind].op is Op.MAX else "_argmin")
 
 
 def fold_at_once(writer: Writer, f: Fold) -> None:
     """Writes a reduction, or a scan, of a tile that holds all positions."""
     if f.scan:
         return _bind_result(writer, f, _scanned(writer, f))
-    place = _place(writer, f) if f.kind in ("argmax", "argmin") else ""
+    place = _place(writer, f) if f.position else ""
     _bind_result(writer, f, _reduced(writer, f, _folded(writer, f), place))
 
 
@@ -114,8 +117,8 @@ def _scanned(writer: Writer, f: Fold) -> str:
     assert inner is not None and writer.launch.persistent
     if inner.block == 1:
         return _folded(writer, f)
-    combine = writer.helper(SCANS[f.kind])
-    return f"tl.associative_scan({_folded(writer, f)}, {writer.tile.index(inner)}, {combine})"
+    along = writer.tile.index(inner)
+    return f"tl.associative_scan({_folded(writer, f)}, {along}, {_helper(writer, f)})"
 
 
 def _folded(writer: Writer, f: Fold) -> str:
@@ -145,23 +148,21 @@ def _reduced(writer: Writer, f: Fold, value: str, place: str) -> str:
     assert inner is not None
     dtype = f.value.dtype
     if inner.block == 1:
-        return place if f.kind in ("argmax", "argmin") else value
+        return place if f.position else value
     at = writer.tile.index(inner)
-    if f.kind in ("argmax", "argmin"):
+    if f.position:
         name = writer.fresh()
-        combine = writer.helper(f"_{f.kind}")
+        combine = _place_helper(writer, f)
         writer.line(f"_, {name} = tl.reduce(({value}, {place}), {at}, {combine})")
         text = name
-    elif f.kind in ("any", "all") or dtype is DType.BOOL:
-        most = f.kind in ("any", "max", "sum")
-        text = f"(tl.{'max' if most else 'min'}(({value}).to(tl.int32), {at}) != 0)"
-    elif f.kind == "sum":
+    elif dtype is DType.BOOL:
+        text = f"(tl.{'max' if f.op is Op.OR else 'min'}(({value}).to(tl.int32), {at}) != 0)"
+    elif f.op is Op.ADD:
         text = f"tl.sum({value}, {at})"
-    elif f.kind == "prod" or dtype.is_float:
-        combine = writer.helper(SCANS[f.kind])
-        text = f"tl.reduce({value}, {at}, {combine})"
+    elif f.op in (Op.MAX, Op.MIN) and not dtype.is_float:
+        text = f"tl.{f.op.value}({value}, {at})"
     else:
-        text = f"tl.{f.kind}({value}, {at})"
+        text = f"tl.reduce({value}, {at}, {_helper(writer, f)})"
     return f"{text}[:, None]" if len(writer.tile) == 2 else text
 
 

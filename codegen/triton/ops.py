@@ -12,11 +12,12 @@ import math
 from collections.abc import Callable
 
 from frameloom.codegen.cpp.ops import in_unit
+from frameloom.codegen.operators import INFIX
 from frameloom.codegen.triton.ptx import FUNCTIONS, helpers
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node
 from frameloom.ir.numbers import single
-from frameloom.ir.ops import COMPARES, Op
+from frameloom.ir.ops import COMPARES, ON_BOOLS, Op
 
 TYPES = {
     DType.BOOL: "tl.int1", DType.U8: "tl.uint8", DType.I8: "tl.int8", DType.I16: "tl.int16", DType.I32: "tl.int32",
@@ -27,19 +28,8 @@ POINTERS = {
     DType.BOOL: "*i1", DType.U8: "*u8", DType.I8: "*i8", DType.I16: "*i16", DType.I32: "*i32", DType.I64: "*i64",
     DType.F16: "*fp16", DType.BF16: "*bf16", DType.F32: "*fp32", DType.F64: "*fp64",
 }  # fmt: skip
-INFIX = {
-    Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.AND: "&", Op.OR: "|", Op.XOR: "^", Op.SHL: "<<", Op.SHR: ">>",
-    Op.LT: "<", Op.LE: "<=", Op.GT: ">", Op.GE: ">=", Op.EQ: "==", Op.NE: "!=",
-}  # fmt: skip
-LOGIC = {Op.ADD: "|", Op.MUL: "&", Op.MAX: "|", Op.MIN: "&"}  # on BOOL
-LIBDEVICE = {
-    Op.EXP: "exp", Op.EXP2: "exp2", Op.EXPM1: "expm1", Op.LOG: "log", Op.LOG2: "log2", Op.LOG10: "log10",
-    Op.LOG1P: "log1p", Op.SIN: "sin", Op.COS: "cos", Op.TAN: "tan", Op.ASIN: "asin", Op.ACOS: "acos",
-    Op.ATAN: "atan", Op.SINH: "sinh", Op.COSH: "cosh", Op.TANH: "tanh", Op.ASINH: "asinh", Op.ACOSH: "acosh",
-    Op.ATANH: "atanh", Op.ERF: "erf", Op.ERFC: "erfc", Op.LGAMMA: "lgamma", Op.POW: "pow", Op.ATAN2: "atan2",
-    Op.COPYSIGN: "copysign", Op.NEXTAFTER: "nextafter", Op.RSQRT: "rsqrt", Op.ROUND: "rint", Op.TRUNC: "trunc",
-    Op.FMOD: "fmod", Op.FLOOR: "floor", Op.CEIL: "ceil",
-}  # fmt: skip
+# libdevice's names, where they are not the op's own.
+LIBDEVICE = {Op.ROUND: "rint"}
 
 # Functions that a kernel calls, by name; a text names others that it needs before it.
 HELPERS: dict[str, str] = {
@@ -118,8 +108,8 @@ class Ops:
         special = _SPECIAL.get(op)
         if special is not None:
             return special(self, n, args, of, short)
-        if of is DType.BOOL and op in LOGIC:
-            return f"{args[0]} {LOGIC[op]} {args[1]}"
+        if of is DType.BOOL:
+            op = ON_BOOLS.get(op, op)
         if op in INFIX:
             text = f"{args[0]} {INFIX[op]} {args[1]}"
             narrow = of.is_int and of.bits < 32 and op not in COMPARES
@@ -132,7 +122,7 @@ class Ops:
         """Returns the name of the function that computes `op`."""
         if of is DType.F32 and op in FUNCTIONS:
             return self.helper(FUNCTIONS[op][0])
-        return f"libdevice.{LIBDEVICE[op]}"
+        return f"libdevice.{LIBDEVICE.get(op, op.value)}"
 
     # --- operations that need more than a function name
 
@@ -164,7 +154,7 @@ class Ops:
 
     def _extreme(self, n: Node, args: list[str], of: DType, short: bool) -> str:
         if of is DType.BOOL:
-            return f"{args[0]} {LOGIC[n.op]} {args[1]}"
+            return f"{args[0]} {INFIX[ON_BOOLS[n.op]]} {args[1]}"
         name = "maximum" if n.op is Op.MAX else "minimum"
         nan = ", propagate_nan=tl.PropagateNan.ALL" if of.is_float else ""
         return f"tl.{name}({args[0]}, {args[1]}{nan})"
@@ -211,6 +201,9 @@ class Ops:
     def _fmod(self, n: Node, args: list[str], of: DType, short: bool) -> str:
         return f"libdevice.fmod({args[0]}, {args[1]})" if of.is_float else f"{args[0]} % {args[1]}"
 
+    def _logaddexp(self, n: Node, args: list[str], of: DType, short: bool) -> str:
+        return f"{self.helper('_logaddexp')}({args[0]}, {args[1]})"
+
     def _where(self, n: Node, args: list[str], of: DType, short: bool) -> str:
         return f"tl.where({', '.join(args)})"
 
@@ -233,6 +226,7 @@ _SPECIAL: dict[Op, Callable[..., str]] = {
     Op.COS: Ops._cos, Op.SIGMOID: Ops._sigmoid, Op.ISNAN: Ops._isnan, Op.ISINF: Ops._isinf,
     Op.SIGNBIT: Ops._signbit, Op.FLOORDIV: Ops._floordiv, Op.TRUNCDIV: Ops._truncdiv, Op.MOD: Ops._mod,
     Op.FMOD: Ops._fmod, Op.WHERE: Ops._where, Op.BITCAST: Ops._bitcast, Op.CAST: Ops._cast,
+    Op.LOGADDEXP: Ops._logaddexp,
 }  # fmt: skip
 
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from frameloom.codegen.triton.ops import TYPES
 from frameloom.ir.dtype import DType
 from frameloom.ir.program import Store
+from frameloom.ir.reductions import REDUCTIONS
 from frameloom.ir.scatter import guarded
 
 if TYPE_CHECKING:
     from frameloom.codegen.triton.function import Writer
-
-ATOMICS = {"sum": "add", "max": "max", "min": "min"}
 
 
 def write_scatter(w: Writer, s: Store) -> None:
@@ -43,5 +42,5 @@ def write_scatter(w: Writer, s: Store) -> None:
     if s.scatter.kind == "set":
         w.line(f"tl.store({pointer}, {value}, {inside})")
     else:
-        call = f"tl.atomic_{ATOMICS[s.scatter.kind]}"
+        call = f"tl.atomic_{REDUCTIONS[s.scatter.kind].op.value}"
         w.line(f'{call}({pointer}, {value}, {inside}, sem="relaxed")')

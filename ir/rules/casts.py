@@ -50,7 +50,7 @@ def holds(narrow: DType, x: Node) -> bool:
     while waiting:
         n = waiting.pop()
         first = _CHOOSING.get(n.op)
-        if n.op is Op.REDUCE and n.arg.kind in ("max", "min"):
+        if n.op is Op.REDUCE and n.arg.row.selects:
             first = 0
         if first is not None:
             new = [s for s in n.srcs[first:] if s not in seen]

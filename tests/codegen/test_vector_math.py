@@ -123,10 +123,12 @@ def test_double(op, isa):
 
 @pytest.mark.parametrize("isa", BOTH, ids=lambda i: i.name)
 @pytest.mark.parametrize(
-    "op", [Op.POW, Op.ATAN2, Op.FMOD, Op.MOD, Op.NEXTAFTER, Op.COPYSIGN], ids=lambda o: o.value
+    "op",
+    [Op.POW, Op.ATAN2, Op.FMOD, Op.MOD, Op.NEXTAFTER, Op.COPYSIGN],
+    ids=lambda o: o.value,
 )
 def test_two_arguments(op, isa):
-    from frameloom.ir.interp import BINARY
+    from frameloom.ir.interp import function
 
     special = torch.tensor([*SPECIAL, 2.0, 3.0, -3.0, -2.5])
     a, b = torch.cartesian_prod(special, special).T.contiguous()
@@ -138,5 +140,21 @@ def test_two_arguments(op, isa):
     for dtype in (torch.float32, torch.float64):
         x, y = a.to(dtype), b.to(dtype)
         torch.testing.assert_close(
-            run(op, isa, x, y), BINARY[op](x, y), equal_nan=True, rtol=3e-7, atol=2e-45
+            run(op, isa, x, y), function(op)(x, y), equal_nan=True, rtol=3e-7, atol=2e-45
         )
+
+
+@pytest.mark.parametrize("isa", BOTH, ids=lambda i: i.name)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_sums_of_exponentials(dtype, isa):
+    from frameloom.ir.interp import function
+
+    x, y = torch.cartesian_prod(*2 * [torch.tensor([*SPECIAL, 2.0, -3.0])]).T.contiguous().to(dtype)
+    error = 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close(
+        run(Op.LOGADDEXP, isa, x, y),
+        function(Op.LOGADDEXP)(x, y),
+        equal_nan=True,
+        rtol=error,
+        atol=error,
+    )

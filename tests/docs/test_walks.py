@@ -12,6 +12,13 @@ WALKS = {
     "LIST_TO_TUPLE": ["capture/interpreter/opcodes/containers.py"],
     "bisect_left": ["capture/library/containers/heaps.py"],
     "mish": ["ir/lower/ops/activation.py"],
+    "atan2": ["capture/values/policy.py", "ir/lower/ops/pointwise.py", "ir/ops.py"],
+    "logaddexp": [
+        "ir/lower/ops/pointwise.py",
+        "ir/lower/ops/scan.py",
+        "ir/ops.py",
+        "ir/reductions.py",
+    ],
     "where(p, x, x) -> x": ["ir/rules/selection.py"],
     "row_buffers": ["codegen/schedule/row_buffers.py", "codegen/schedule/tile_cpu.py"],
 }

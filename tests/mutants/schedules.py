@@ -19,9 +19,9 @@ MUTANTS = [
     ),
     Mutant(
         "identity_of_bool_extremes",
-        "codegen/cpp/fold.py",
-        'true = kind in ("all", "min", "prod", "argmin")',
-        'true = kind in ("all", "prod", "argmin")',
+        "ir/reductions.py",
+        "return op is Op.AND",
+        'return op is Op.AND and kind != "min"',
         "the minimum of bools begins with False",
     ),
     Mutant(

@@ -30,11 +30,10 @@ from frameloom.ir.lower.table import (
 from frameloom.ir.node import Axis, Node, axis, index
 from frameloom.ir.ops import Op
 from frameloom.ir.program import is_cuda
+from frameloom.ir.reductions import REDUCTIONS, identity
 from frameloom.ir.substitute import fold
 from frameloom.ir.symbolic.compare import surely_positive
 from frameloom.ir.symbolic.expr import Size, largest
-
-IDENTITY: dict[str, Number] = {"sum": 0, "prod": 1, "any": False, "all": True}
 
 
 @dataclass(frozen=True)
@@ -47,16 +46,17 @@ class ReductionSlice:
 
     def fold(self, kind: str, value: Expr) -> Expr:
         """Returns the reduction of `value` over the slice; for an empty slice, the identity."""
+        reduction = REDUCTIONS[kind]
         if self.count == 0:
-            if kind not in IDENTITY:
-                raise Decline
-            return value.constant(IDENTITY[kind])
-        if kind in ("any", "all"):
+            if reduction.op in (Op.MAX, Op.MIN):
+                raise Decline  # eager refuses
+            return value.constant(identity(kind, value.dtype))
+        if reduction.of_bools:
             value = value.cast(DType.BOOL)
         if not self.axes:
             if kind == "sum" and value.dtype.is_float:
                 return value + 0.0  # a sum starts with 0.0, so it is never -0.0
-            return Expr(index(0)) if kind in ("argmax", "argmin") else value
+            return Expr(index(0)) if reduction.position else value
         return Expr(fold(kind, self.axes, value.node))
 
     def mean(self, value: Expr) -> Expr:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 from frameloom.ir.dtype import DType
-from frameloom.ir.identity import identity
 from frameloom.ir.index import index
 from frameloom.ir.lower.expr import Expr, isnan
 from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, read
 from frameloom.ir.node import Axis, Node, axis, cast, where
 from frameloom.ir.node import const as constant
 from frameloom.ir.program import is_cuda
+from frameloom.ir.reductions import identity
 from frameloom.ir.substitute import fold, substitute
 
 MAX_LENGTH = 8192  # elements that a block holds at once, with registers to spare

@@ -14,7 +14,6 @@ from dataclasses import replace
 import torch
 
 from frameloom.ir.dtype import DType
-from frameloom.ir.identity import identity
 from frameloom.ir.index import index
 from frameloom.ir.lower.expr import Expr, Number, where
 from frameloom.ir.lower.ops.gather import (
@@ -41,6 +40,7 @@ from frameloom.ir.lower.table import (
 from frameloom.ir.node import Node, const
 from frameloom.ir.ops import Op
 from frameloom.ir.program import is_cuda
+from frameloom.ir.reductions import identity
 from frameloom.ir.substitute import conjunction
 from frameloom.ir.symbolic.expr import hint_of
 
