@@ -1,5 +1,7 @@
-"""The specification of a native plan: plain data, written by jit/backend/assemble.py, read by
-runtime/plan/*.cpp.
+"""The specification of a native plan, written by jit/backend/assemble.py, read by runtime/plan/*.cpp.
+
+It is plain data: another process can load its bytes (pickle).  A Name stands for what is no data; link.py
+replaces it before the plan is built.
 
 Buffers are numbered.  Inputs come first, in order: buffer i < n_inputs is input i.
 
@@ -12,6 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """Stands for an address, a handle, a callable, a class or a tensor.  `kind` says where it is looked up,
+    and `key` which one it is (jit/backend/plan_objects.py)."""
+
+    kind: str
+    key: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +86,7 @@ class KernelCall:
     first elements of `buffers` (a buffer's data_ptr), in order, and the values of `sizes` (indices), null if
     there are none.  The GIL is released if `bytes_moved` is large."""
 
-    address: int
+    address: int | Name
     buffers: tuple[int, ...]
     bytes_moved: int | SizeRef = 0
     name: str = ""
@@ -94,15 +105,15 @@ class LaunchCall:
     ones, `longer()` returns a function (called once); the function of `unaligned` takes any.  If the grid has
     no blocks, nothing is launched."""
 
-    function: int
+    function: int | Name
     buffers: tuple[int, ...]
     grid: tuple[int | SizeRef, int | SizeRef, int | SizeRef]
-    unaligned: Callable[[], int] | None = None
+    unaligned: Callable[[], int] | Name | None = None
     name: str = ""
     sizes: tuple[tuple[int, str], ...] = ()
     even: tuple[int, ...] = ()
     limit: tuple[int, int] | None = None
-    longer: Callable[[], int] | None = None
+    longer: Callable[[], int] | Name | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +122,7 @@ class ListCall:
     table, of kind "table" and int64, gets the address of each of `places`, row by row: (buffer, bytes after
     its first element)."""
 
-    function: int
+    function: int | Name
     table: int
     fixed: int
     blocks: int
@@ -132,7 +143,7 @@ class ExternCall:
     """
 
     target: str
-    function: Callable[..., Any]
+    function: Callable[..., Any] | Name
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     results: tuple[int | None, ...]
@@ -170,7 +181,7 @@ class CheckCall:
     found an index out of range."""
 
     buffer: int
-    exception: type[Exception]
+    exception: type[Exception] | Name
     message: str
 
 
@@ -181,9 +192,9 @@ class DrawCall:
     if the address of the input `aligned` is not a multiple of 32: the plan does not start such a call (see
     PlanSpec.otherwise)."""
 
-    get_seed: Callable[[], int]
-    get_offset: Callable[[], int]
-    set_offset: Callable[[int], object]
+    get_seed: Callable[[], int] | Name
+    get_offset: Callable[[], int] | Name
+    set_offset: Callable[[int], object] | Name
     increment: int
     seed: int
     offset: int
@@ -214,17 +225,16 @@ class PlanSpec:
     ]
     outputs: tuple[Any, ...]
     arena_bytes: int | SizeRef  # of all devices
-    otherwise: Callable[..., tuple[Any, ...]] | None = None
+    otherwise: Callable[..., tuple[Any, ...]] | Name | None = None
     numbers: tuple[NumberCall, ...] = ()
-    refused: type[BaseException] | None = (
-        None  # raised before any step, if a number or size cannot be computed
-    )
+    # Raised before any step, if a number or size cannot be computed.
+    refused: type[BaseException] | Name | None = None
     # A call that fails in one of the first `restarting` steps has changed nothing: `restart` is called with
     # the exception and with the result of `remember`, which is called before the steps; it raises another
     # exception.
     restarting: int = 0
-    restart: Callable[[Exception, Any], object] | None = None
-    remember: Callable[[], Any] | None = None
+    restart: Callable[[Exception, Any], object] | Name | None = None
+    remember: Callable[[], Any] | Name | None = None
     owned: bool = False
     # The outputs that, if they are views, are made in the caller's gradient mode.
     recorded_views: frozenset[int] = frozenset()
@@ -232,12 +242,12 @@ class PlanSpec:
     views: frozenset[int] = frozenset()
     # Functions that are applied to outputs, in order, before they are returned: they make views that are
     # conjugated or negated when they are read.
-    lazy: Mapping[int, tuple[Callable[[Any], Any], ...]] = field(default_factory=dict)
+    lazy: Mapping[int, tuple[Callable[[Any], Any] | Name, ...]] = field(default_factory=dict)
     # Outputs that are the same object as an earlier one.
     repeated: Mapping[int, int] = field(default_factory=dict)
     sizes: tuple[SizeCall, ...] = ()
     keys: tuple[int, ...] = ()  # those of `sizes` that decide the others
     # Called once with the plan and values of `keys` that come often; Plan.specialize takes the plan that is
     # compiled for them.
-    steady: Callable[[Any, tuple[int, ...]], object] | None = None
-    keep: tuple[Any, ...] = ()  # objects that must live as long as the plan (loaded libraries)
+    steady: Callable[[Any, tuple[int, ...]], object] | Name | None = None
+    keep: tuple[Any, ...] = ()  # what must live as long as the plan (loaded libraries)

@@ -1,5 +1,5 @@
-"""Makes the native plan of a program, its memory plan and its built kernels: names become numbers, addresses,
-handles.
+"""Makes the native plan of a program, its memory plan and its built kernels: buffers become numbers, kernels
+and functions become names that plan_objects.py looks up.
 
 A call of the plan takes the graph's inputs in order and returns the tuple of its outputs.
 """
@@ -7,8 +7,8 @@ A call of the plan takes the graph's inputs in order and returns the tuple of it
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,16 +16,16 @@ import torch
 
 from frameloom.autograd.result_views import as_created, counting, restore_views
 from frameloom.backend.hot_shapes import Steady
+from frameloom.backend.plan_objects import COPIED, INCREMENT_VERSION, Built, PlanObjects
 from frameloom.backend.plan_sizes import PlanSizes
 from frameloom.capture import _capture
-from frameloom.capture.autograd.custom_function import copied
 from frameloom.capture.recording.captured_graph import CapturedGraph, without_examples
-from frameloom.codegen.cpp.module import KernelEntry, SourceFile
+from frameloom.codegen.cpp.module import KernelEntry
 from frameloom.codegen.extern import callable_for
-from frameloom.codegen.triton.chip import chip_of
 from frameloom.codegen.triton.launch import LaunchEntry, LaunchSource, ListEntry
+from frameloom.config import config
 from frameloom.ir.dtype import DType
-from frameloom.ir.library import CALLS, DRAW, LAZY, OUT_FORMS, READ
+from frameloom.ir.library import CALLS, DRAW, OUT_FORMS, READ
 from frameloom.ir.passes.memory import MemoryPlan
 from frameloom.ir.passes.unbacked import defines
 from frameloom.ir.program import (
@@ -44,8 +44,7 @@ from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.expr import Int, Size, Symbol, hint_of
 from frameloom.restart import Restart, bail_out
 from frameloom.runtime import _runtime
-from frameloom.runtime.build.launch import load
-from frameloom.runtime.build.triton_compiler import Cubin, build, unaligned
+from frameloom.runtime.link import link
 from frameloom.runtime.spec import (
     BufferSpec,
     CheckCall,
@@ -55,6 +54,7 @@ from frameloom.runtime.spec import (
     KernelCall,
     LaunchCall,
     ListCall,
+    Name,
     NumberCall,
     NumberSpec,
     PlanSpec,
@@ -71,16 +71,6 @@ _SPEC_KINDS = {
     Kind.CONSTANT: "constant",
     Kind.NUMBER: "number",
 }
-_EXCEPTIONS = {"IndexError": IndexError, "RuntimeError": RuntimeError, "ValueError": ValueError}
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """The kernels of a program: C++ sources with their loaded libraries, Triton sources with their cubins and
-    device."""
-
-    libraries: Sequence[tuple[SourceFile, Any]] = ()
-    cubins: Sequence[tuple[LaunchSource, Cubin, str]] = ()
 
 
 def assemble(
@@ -92,7 +82,22 @@ def assemble(
 ) -> Any:
     """Returns the native plan of a program whose kernels are `built`.  The plan calls `steady` with sizes
     that come often."""
-    numbers = _Numbers(program, memory, captured)
+    spec, objects = specify(captured, program, memory, built, steady)
+    if config.verify:
+        spec = pickle.loads(pickle.dumps(spec))  # it is plain data
+    return _runtime.Plan(link(spec, objects))
+
+
+def specify(
+    captured: CapturedGraph,
+    program: Program,
+    memory: MemoryPlan,
+    built: Built,
+    steady: Steady | None = None,
+) -> tuple[PlanSpec, PlanObjects]:
+    """Returns the specification of `assemble`'s plan, and what its names stand for."""
+    objects = PlanObjects(built, dict(program.constants))
+    numbers = _Numbers(program, memory, captured, objects)
     calls = _kernel_calls(built, numbers)
     steps: list[Any] = []
     restart = Restart(captured.restarts)
@@ -104,7 +109,7 @@ def assemble(
             # On a GPU the kernel itself fails instead of setting the flag, as eager's kernels do; nothing
             # waits for it.
             if not is_cuda(step.buffer.device):
-                exception = _EXCEPTIONS[step.exception]
+                exception = Name("exception", step.exception)
                 steps.append(CheckCall(numbers[step.buffer], exception, step.message))
         elif step.target == DRAW:
             steps.append(_draw_call(step, numbers))
@@ -122,8 +127,8 @@ def assemble(
         for _ in range(count)
     ]
     if changed:
-        bump = torch._C._increment_version
-        steps.append(ExternCall("frameloom.increment_version", bump, (tuple(changed),), {}, ()))
+        bump = Name("own", INCREMENT_VERSION)
+        steps.append(ExternCall(INCREMENT_VERSION, bump, (tuple(changed),), {}, ()))
     # Before the list of buffers is read: an empty output is a buffer that no step uses.
     outputs = tuple(
         numbers.view(o) if isinstance(o, View) else numbers.replace(o) for o in program.outputs
@@ -146,12 +151,14 @@ def assemble(
         n_inputs=len(program.inputs),
         numbers=tuple(_number_call(n, numbers) for n in program.numbers),
         keys=keys,
-        steady=steady,
+        steady=objects.hook("steady", steady),
         sizes=tuple(numbers.sizes.calls),
-        refused=_capture.RunPlainly,
+        refused=objects.hook("refused", _capture.RunPlainly),
         restarting=restart.steps(len(steps)),
-        restart=bail_out if captured.restarts else None,
-        remember=torch.default_generator.get_state if restart.remembers else None,
+        restart=objects.hook("restart", bail_out if captured.restarts else None),
+        remember=objects.hook(
+            "remember", torch.default_generator.get_state if restart.remembers else None
+        ),
         buffers=tuple(numbers.specs),
         steps=tuple(steps),
         outputs=outputs,
@@ -160,17 +167,20 @@ def assemble(
         recorded_views=captured.recorded_views,
         views=captured.views,
         lazy={
-            k: tuple(LAZY[bit] for bit in o.bits)
+            k: tuple(Name("lazy", bit) for bit in o.bits)
             for k, o in enumerate(program.outputs)
             if isinstance(o, View) and o.bits
         },
         repeated=captured.repeated,
-        otherwise=partial(_op_by_op, without_examples(captured))
-        if any(isinstance(s, DrawCall) for s in steps)
-        else None,
-        keep=tuple(library for _, library in built.libraries),
+        otherwise=objects.hook(
+            "otherwise",
+            partial(_op_by_op, without_examples(captured))
+            if any(isinstance(s, DrawCall) for s in steps)
+            else None,
+        ),
+        keep=tuple(Name("library", k) for k in range(len(built.libraries))),
     )
-    return _runtime.Plan(spec)
+    return spec, objects
 
 
 def _leaf(
@@ -205,12 +215,12 @@ def _op_by_op(captured: CapturedGraph, *inputs: Any) -> tuple[Any, ...]:
 def _draw_call(step: Extern, numbers: _Numbers) -> DrawCall:
     device, increment, aligned = step.args
     index = torch.device(device).index
-    generator: Any = torch.cuda.default_generators[index]
+    get_seed, get_offset, set_offset = (
+        Name("generator", (index, m)) for m in ("initial_seed", "get_offset", "set_offset")
+    )
     seed, offset = (numbers[b] for b in step.results if b is not None)
-    return DrawCall(
-        generator.initial_seed, generator.get_offset, generator.set_offset, increment, seed, offset, index,
-        None if aligned is None else numbers[aligned.buffer],
-    )  # fmt: skip
+    pointer = None if aligned is None else numbers[aligned.buffer]
+    return DrawCall(get_seed, get_offset, set_offset, increment, seed, offset, index, pointer)
 
 
 def _number_call(step: NumberStep, numbers: _Numbers) -> NumberCall:
@@ -236,23 +246,20 @@ def _kernel_calls(built: Built, numbers: _Numbers) -> dict[str, Callable[[], Any
     """Returns, by kernel name, a function that makes its step.  It is called in the order of the steps,
     because it numbers buffers."""
     calls: dict[str, Callable[[], Any]] = {}
-    for source, library in built.libraries:
+    for k, (source, _) in enumerate(built.libraries):
         for entry in source.entries:
-            address = _runtime.symbol(library, entry.symbol)
+            address = Name("symbol", (k, entry.symbol))
             calls[entry.name] = partial(_kernel_call, entry, address, numbers)
-    for launched, cubin, device in built.cubins:
-        index = torch.device(device).index
-        function = load(cubin, index)
-        other = partial(_load_general, launched, index)
+    for k, (launched, _, device) in enumerate(built.cubins):
         for one in launched.entries:
             if isinstance(one, ListEntry):
-                calls[one.name] = partial(_list_call, launched, one, function, device, numbers)
+                calls[one.name] = partial(_list_call, launched, one, k, device, numbers)
             else:
-                calls[one.name] = partial(_launch_call, launched, one, function, other, numbers)
+                calls[one.name] = partial(_launch_call, launched, one, k, numbers)
     return calls
 
 
-def _kernel_call(entry: KernelEntry, address: int, numbers: _Numbers) -> KernelCall:
+def _kernel_call(entry: KernelEntry, address: Name, numbers: _Numbers) -> KernelCall:
     buffers = tuple(numbers[b] for b in entry.buffers)
     sizes = tuple(map(numbers.sizes.index, entry.sizes))
     moved = numbers.sizes.ref(_bytes_of(entry.buffers)) if sizes else entry.bytes_moved
@@ -270,11 +277,7 @@ def _bytes_of(buffers: Sequence[Buffer]) -> Int:
 
 
 def _launch_call(
-    source: LaunchSource,
-    entry: LaunchEntry,
-    function: int,
-    other: Callable[..., int],
-    numbers: _Numbers,
+    source: LaunchSource, entry: LaunchEntry, cubin: int, numbers: _Numbers
 ) -> LaunchCall:
     buffers = tuple(numbers[b] for b in entry.buffers)
     x, y, z = numbers.sizes.refs(source.grid)
@@ -284,12 +287,15 @@ def _launch_call(
     limit = longer = None
     if source.limit is not None:
         size, most = source.limit
-        limit, longer = (numbers.sizes.index(size), most), partial(other, True)
-    return LaunchCall(function, buffers, (x, y, z), other, entry.name, sizes, even, limit, longer)
+        limit, longer = (numbers.sizes.index(size), most), Name("longer", cubin)
+    function, unaligned = Name("cubin", cubin), Name("unaligned", cubin)
+    return LaunchCall(
+        function, buffers, (x, y, z), unaligned, entry.name, sizes, even, limit, longer
+    )
 
 
 def _list_call(
-    source: LaunchSource, entry: ListEntry, function: int, device: str, numbers: _Numbers
+    source: LaunchSource, entry: ListEntry, cubin: int, device: str, numbers: _Numbers
 ) -> ListCall:
     places = tuple(
         (numbers[b], start * _torch_dtype(b).itemsize) for row in entry.columns for b, start in row
@@ -300,7 +306,7 @@ def _list_call(
     blocks = torch.stack((rows, earlier), 1).to(torch.int32)
     on_device = torch.device(device)
     return ListCall(
-        function,
+        Name("cubin", cubin),
         table=numbers.own("table", (len(places),), on_device),
         fixed=numbers.own("constant", entry.words, on_device),
         blocks=numbers.own("constant", blocks, on_device),
@@ -311,26 +317,24 @@ def _list_call(
     )
 
 
-def _load_general(source: LaunchSource, device: int, aligned: bool = False) -> int:
-    """Loads the kernel for any sizes; with `aligned`, pointers must be multiples of 16."""
-    if source.general:
-        source = replace(source, text=source.general)
-    arch = chip_of(f"cuda:{device}").arch
-    return load(build([source], arch)[0] if aligned else unaligned(source, arch), device)
-
-
 class _Numbers:
     """Maps each buffer to its number and BufferSpec: inputs come first, then buffers from which sizes are
     read, then the others in order of their first use."""
 
-    def __init__(self, program: Program, memory: MemoryPlan, captured: CapturedGraph) -> None:
+    def __init__(
+        self,
+        program: Program,
+        memory: MemoryPlan,
+        captured: CapturedGraph,
+        objects: PlanObjects,
+    ) -> None:
         first = dict.fromkeys([*program.inputs, *(buffer for _, buffer in program.symbols)])
         self._numbers = {buffer: number for number, buffer in enumerate(first)}
         symbols = {symbol: self._numbers[buffer] for symbol, buffer in program.symbols}
         self.unbacked: dict[Symbol, SizeCall] = {}  # where unbacked sizes are read
         self.sizes = PlanSizes(partial(_leaf, captured.inputs, symbols, self.unbacked))
         self._memory = memory
-        self._constants = dict(program.constants)
+        self._objects = objects
         self.specs = [self._spec(buffer) for buffer in first]
         done = [s for s in program.steps if not (isinstance(s, Check) and is_cuda(s.buffer.device))]
         for place, step in enumerate(done):
@@ -360,20 +364,21 @@ class _Numbers:
             dtype=_torch_dtype(buffer),
             device=torch.device(buffer.device),
             offset=self.sizes.ref(offset or 0),
-            constant=self._constants.get(buffer),
+            constant=self._objects.constant(buffer),
         )
 
     def own(self, kind: str, content: Any, device: torch.device) -> int:
         """Adds a buffer that the program does not have, and returns its number: a table of this shape, or a
         constant with this content."""
-        tensor = None
+        tensor = name = None
         if kind == "constant":
             with torch.inference_mode(False):
                 tensor = torch.as_tensor(content, device=device)
+            name = self._objects.add_constant(tensor)
         shape = tuple(content if tensor is None else tensor.shape)
         strides = (1,) if tensor is None else tensor.stride()
         dtype = torch.int64 if tensor is None else tensor.dtype
-        self.specs.append(BufferSpec(kind, shape, strides, dtype, device, constant=tensor))
+        self.specs.append(BufferSpec(kind, shape, strides, dtype, device, constant=name))
         return len(self.specs) - 1
 
     def view(self, view: View) -> ViewSpec:
@@ -403,13 +408,13 @@ def _extern_call(step: Extern, numbers: _Numbers) -> ExternCall:
     results = tuple(None if b is None else numbers[b] for b in step.results)
     if step.target in CALLS:
         given = tuple(map(numbers.replace, step.args))
-        return ExternCall(step.target, CALLS[step.target], given, {}, results, False)
+        return ExternCall(step.target, Name("own", step.target), given, {}, results, False)
     if step.target == "aten.copy.default":
         # `aten.copy` of PyTorch copies the whole storage of the target, here the whole arena.
         given = tuple(map(numbers.replace, step.args[:2]))
-        return ExternCall("frameloom.copied", copied, given, {}, results, False)
+        return ExternCall(COPIED, Name("own", COPIED), given, {}, results, False)
     out_form = any(b is not None and b.kind is not Kind.EXTERN for b in step.results)
-    function = callable_for(OUT_FORMS[step.target] if out_form else step.target)
+    function = Name("op", OUT_FORMS[step.target] if out_form else step.target)
     args = [numbers.replace(a) for a in step.args]
     kwargs = {name: numbers.replace(v) for name, v in step.kwargs}
     overload: Any = callable_for(step.target)

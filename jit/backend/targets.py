@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from frameloom.backend.assemble import Built
+from frameloom.backend.plan_objects import Built
 from frameloom.capture.recording.captured_graph import CapturedGraph
 from frameloom.errors import BuildError
 from frameloom.ir.program import Buffer, Check, Kernel, KernelList, Program, is_cuda

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from frameloom.backend.assemble import Built, assemble
+from frameloom.backend.assemble import assemble
+from frameloom.backend.plan_objects import Built
 from frameloom.backend.targets import generate_all
 from frameloom.capture import _capture
 from frameloom.capture.driver.capture_call import capture_call
