@@ -22,7 +22,6 @@ from frameloom.capture.guards.class_lookup import noting
 from frameloom.capture.guards.surroundings import obstacle, watch
 from frameloom.capture.interpreter.frame import Broken, Frame, broken_at
 from frameloom.capture.interpreter.tracer import Tracer
-from frameloom.capture.library import copying, methods
 from frameloom.capture.resume import rewrite
 from frameloom.capture.resume.reconstruct import realized
 from frameloom.capture.resume.resume_function import ResumeSpec, enter, spec_of
@@ -274,6 +273,4 @@ def _forget_frames(error: BaseException | None) -> None:
         error = error.__cause__ or (before if isinstance(before, OURS) else None)
 
 
-assert methods.FUNCTIONS
-assert copying.CUSTOM
-assert library.__all__
+assert library.MODULES
