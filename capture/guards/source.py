@@ -194,6 +194,9 @@ READERS: dict[str, Any] = {
     "base_key": _read_base_key,
 }
 GUARD_KINDS = {"base_item": "item", "base_key": "key"}
+# Sources of these kinds often lead to new objects in each call: functions and frozensets there are not guarded
+# by identity.
+FRESH_KINDS = frozenset({"arg", "cell", "item", "cell_contents"})
 
 
 def _is_plain(key: Any) -> bool:

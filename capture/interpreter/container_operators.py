@@ -24,7 +24,6 @@ from frameloom.capture.values.containers.container import (
     SliceValue,
     TupleValue,
 )
-from frameloom.capture.values.containers.deque import DequeValue
 from frameloom.capture.values.containers.dictionary import DefaultDictValue, DictValue, ViewValue
 from frameloom.capture.values.containers.sets import SetValue, as_set
 from frameloom.capture.values.object import ObjectValue
@@ -42,8 +41,6 @@ def container_operator(t: Tracer, fn: Operator, left: Value, right: Value) -> Va
     in_place = fn in IN_PLACE
     plain = IN_PLACE[fn][1] if in_place else fn
     own, other = _held(left), _held(right)
-    if isinstance(own, DequeValue) or isinstance(other, DequeValue):
-        return _deque_operator(t, plain, in_place, own, other)
     if in_place and isinstance(own, ListValue):
         return _list_in_place(t, plain, left, own, right)
     if isinstance(own, SequenceValue) and isinstance(other, SequenceValue):
@@ -97,8 +94,7 @@ def _list_in_place(
     if plain is operator.mul:
         result = _repeated(t, own, other)
         assert isinstance(result, ListValue)
-        t.change(own)
-        own.items = result.items
+        own.replace(t, result.items)
         return target
     return None
 
@@ -118,7 +114,7 @@ def _repeated(t: Tracer, left: Value, right: Value) -> Value | None:
 def _sequence_operator(
     t: Tracer, fn: Operator, left: SequenceValue, right: SequenceValue
 ) -> Value | None:
-    same_type = isinstance(left, ListValue) is isinstance(right, ListValue)
+    same_type = left.native is right.native
     if fn is operator.add and same_type:
         items = [*left.items, *right.items]
         if _adds_sizes(left, right):
@@ -151,24 +147,6 @@ def _adds_sizes(left: SequenceValue, right: SequenceValue) -> bool:
     if left.type() is torch.Size:
         return "__add__" in vars(torch.Size)
     return right.type() is torch.Size and "__radd__" in vars(torch.Size)
-
-
-def _deque_operator(
-    t: Tracer, plain: Operator, in_place: bool, left: Value, right: Value
-) -> Value | None:
-    if in_place and isinstance(left, DequeValue):
-        if plain is operator.add:
-            left.extend(t, right)
-        elif plain is operator.mul:
-            left.set(t, left.items * t.index(right))
-        else:
-            return None
-        return left
-    if plain is operator.mul:
-        return _repeated(t, left, right)
-    if isinstance(left, DequeValue) and isinstance(right, DequeValue):
-        return _sequence_operator(t, plain, left, right)
-    return boolean(plain is operator.ne) if plain in (operator.eq, operator.ne) else None
 
 
 # --- dictionaries

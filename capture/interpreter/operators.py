@@ -8,7 +8,6 @@ methods written in Python are interpreted. The operators of classes written in C
 from __future__ import annotations
 
 import operator
-from collections import deque
 from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
@@ -36,12 +35,9 @@ from frameloom.capture.speculation.assume import is_asserted
 from frameloom.capture.symbolic.numbers_given import with_number
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import LITERALS, ConstValue, boolean
-from frameloom.capture.values.containers.container import SequenceValue, SliceValue
-from frameloom.capture.values.containers.deque import DequeValue
-from frameloom.capture.values.containers.dictionary import DictValue, ViewValue
-from frameloom.capture.values.containers.sets import SetValue
 from frameloom.capture.values.draw import compared
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue, FunctionValue
+from frameloom.capture.values.kinds import CONTAINERS, native_class
 from frameloom.capture.values.numbers import number
 from frameloom.capture.values.numbers.number import NumberValue, combine
 from frameloom.capture.values.numbers.symbolic import is_symbolic, taken_out
@@ -130,7 +126,7 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
         if is_sequence_operator(fn, left, right):
             t.raise_unworded(TypeError, unsupported(fn, left, right))
         t.raise_(TypeError, unsupported(fn, left, right))
-    if fn in IN_PLACE and isinstance(left, SequenceValue | DictValue | SetValue | DequeValue):
+    if fn in IN_PLACE and left.native is not None:
         t.raise_unworded(TypeError, unsupported(fn, left, right))
     return t.evaluate(IN_PLACE[fn][1] if fn in IN_PLACE else fn, [left, right], {})
 
@@ -180,10 +176,6 @@ def unsupported(fn: Callable[[Any, Any], Any], left: Value, right: Value) -> str
 SYMBOLS = {fn: symbol for symbol, fn in {**OPERATORS, **COMPARISONS}.items()}
 
 
-VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
-UNLIKE_TENSORS = (list, tuple, dict, deque, set, frozenset, slice, MethodType, *VIEWS)
-
-
 def _comparable_to_tensor(left: Value, right: Value) -> bool:
     """Whether an op compares the tensor with this operand, and not by identity. Breaks for an operand that is
     neither known nor a Python object, since PyTorch may make a number or a tensor of it: NumPy's numbers
@@ -194,7 +186,9 @@ def _comparable_to_tensor(left: Value, right: Value) -> bool:
         return is_number or isinstance(other, TensorValue) or is_of_numpy(other.real)
     was_asked = isinstance(other, ObjectValue) and other.special("__eq__") is not MISSING
     is_plain = class_attribute(other.type(), "__eq__") is object.__eq__
-    if is_number or not (was_asked or is_plain or issubclass(other.type(), UNLIKE_TENSORS)):
+    if is_number or not (
+        was_asked or is_plain or issubclass(other.type(), (*CONTAINERS, MethodType))
+    ):
         raise Break("opaque_object", f"{left.describe()} == {right.describe()}")
     return False
 
@@ -209,18 +203,8 @@ def _default_equal(t: Tracer, left: Value, right: Value) -> bool:
         if isinstance(value, ObjectValue) and value.special("__eq__") is not MISSING:
             continue  # its `__eq__` returned NotImplemented
         if class_attribute(value.type(), "__eq__") is not object.__eq__:
-            if (
-                isinstance(
-                    value,
-                    SequenceValue
-                    | DictValue
-                    | SetValue
-                    | ViewValue
-                    | SliceValue
-                    | BoundMethodValue,
-                )
-                and left.type() is not right.type()
-            ):
+            has_own = value.native is not None or isinstance(value, BoundMethodValue)
+            if has_own and left.type() is not right.type():
                 continue
             raise Break("opaque_object", f"{left.describe()} == {right.describe()}")
     return t.identical(left, right)
@@ -234,10 +218,10 @@ def _special_binary(
         name, plain = IN_PLACE[fn]
         if (result := _ask(t, name, left, right)) is not None:
             return result
-        kind = _native_kind(left)
+        kind = native_class(left.type())
         is_inherited = isinstance(left, ObjectValue) and not is_overridden(left, name)
         if (fn is operator.ior and kind is dict) or (
-            is_inherited and kind in (list, deque) and fn is operator.iadd
+            is_inherited and hasattr(kind, name) and fn is operator.iadd
         ):
             return container_operator(t, fn, left, right)  # runs before the right operand's methods
         result = _special_binary(t, plain, left, right)
@@ -275,7 +259,7 @@ def _special_binary(
                 else result
             )
     if fn in SEQUENCE_OPERATORS and any(
-        _native_kind(v) and _has_slot(fn, v) for v in (left, right)
+        native_class(v.type()) and _has_slot(fn, v) for v in (left, right)
     ):
         t.raise_unworded(TypeError, unsupported(fn, left, right))
     return None
@@ -285,12 +269,12 @@ def _answers_natively(fn: Callable[[Any, Any], Any], name: str, own: Value, othe
     """Whether a container's own operator, written in C, is next for this operand. CPython tries those of
     sequences after all others. But in a class that defines a special method for the operator or its
     reflection, the inherited operator counts as a special method, too."""
-    kind = _native_kind(own)
+    kind = native_class(own.type())
     if kind is None or is_overridden(own, name) or class_attribute(own.type(), name) is MISSING:
         return False
     if fn in SEQUENCE_OPERATORS and kind is not dict:
         return _has_slot(fn, own)
-    return kind is _native_kind(other)
+    return kind is native_class(other.type())
 
 
 def _has_slot(fn: Callable[[Any, Any], Any], value: Value) -> bool:
@@ -328,11 +312,6 @@ OF_OBJECT = (
     object.__gt__,
     object.__ge__,
 )
-
-
-def _native_kind(value: Value) -> type | None:
-    """Returns the class written in C whose operators also accept instances of its subclasses."""
-    return next((cls for cls in (list, tuple, dict, deque) if is_subtype(value.type(), cls)), None)
 
 
 def is_overridden(value: Value, name: str) -> bool:

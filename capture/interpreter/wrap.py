@@ -8,8 +8,7 @@ from __future__ import annotations
 import enum
 import functools
 import weakref
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections import OrderedDict, defaultdict
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -30,6 +29,7 @@ import torch
 
 from frameloom.capture import _capture
 from frameloom.capture.guards.class_lookup import class_attribute
+from frameloom.capture.guards.source import FRESH_KINDS
 from frameloom.capture.library.torch_api.draws import is_draw
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import (
@@ -46,16 +46,15 @@ from frameloom.capture.values.containers.container import (
     TupleValue,
     is_plain_tuple_class,
 )
-from frameloom.capture.values.containers.deque import DequeValue
 from frameloom.capture.values.containers.dictionary import DefaultDictValue, DictValue
 from frameloom.capture.values.containers.iterator import ReversedIterator, SequenceIterator
-from frameloom.capture.values.containers.sets import SetValue
 from frameloom.capture.values.function import (
     BoundMethodValue,
     BuiltinValue,
     FunctionValue,
     PartialValue,
 )
+from frameloom.capture.values.kinds import KINDS
 from frameloom.capture.values.module import ModuleValue
 from frameloom.capture.values.numbers.symbolic import SymbolicNumber
 from frameloom.capture.values.object import ObjectValue
@@ -75,9 +74,6 @@ C_CALLABLES = (
 C_MEMBERS = (MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorType)
 class_name = type.__dict__["__name__"].__get__  # not changed by a metaclass
 CALLABLE_KINDS = frozenset({"method", "builtin_function_or_method", "cython_function_or_method"})
-# Sources of these kinds lead to functions that are usually new objects in each call: guarded by code, not
-# identity.
-FRESH_KINDS = frozenset({"arg", "cell", "item", "cell_contents"})
 
 
 def realize(t: Tracer, obj: Any, origin: Origin) -> Value:
@@ -151,7 +147,9 @@ def _instance(t: Tracer, obj: Any, origin: Origin) -> Value:
         return OpaqueValue(obj, origin)
     if issubclass(cls, dict):
         is_default = issubclass(cls, defaultdict)
-        table = _defaultdict(t, obj, origin) if is_default else DictValue(obj, origin, cls)
+        table = (
+            DefaultDictValue.existing(t, obj, origin) if is_default else DictValue(obj, origin, cls)
+        )
         return ObjectValue(cls, obj, origin, table)
     if issubclass(cls, list) and is_python_class(cls):
         return ObjectValue(cls, obj, origin, ListValue.existing(t, obj, origin))
@@ -283,49 +281,6 @@ def _bound_builtin(t: Tracer, obj: Any, owner: Any, origin: Origin) -> Value | N
     return BoundMethodValue(BuiltinValue(method), bound, origin, obj)
 
 
-def _tuple(t: Tracer, obj: Any, origin: Origin) -> Value:
-    t.guards.add(origin, "type", tuple)
-    t.guard_length(origin, tuple, len(obj))
-    return TupleValue(
-        [t.wrap(item, origin.child("item", i)) for i, item in enumerate(obj)], tuple, obj, origin
-    )
-
-
-def _list(t: Tracer, obj: Any, origin: Origin) -> Value:
-    t.guards.add(origin, "type", list)
-    if t.is_opaque_list(origin):
-        return OpaqueValue(obj, origin)
-    return ListValue.existing(t, obj, origin)
-
-
-def _dict(t: Tracer, obj: Any, origin: Origin) -> Value:
-    t.guards.add(origin, "type", type(obj))
-    return DictValue(obj, origin, type(obj))
-
-
-def _set(t: Tracer, obj: Any, origin: Origin) -> Value:
-    if type(obj) is frozenset and origin.kind not in FRESH_KINDS:
-        t.guards.add(origin, "is", obj)
-        value = t.from_python(obj)
-        assert isinstance(value, SetValue)
-        value.real, value.origin, value.before = obj, origin, dict(value.entries)
-        return value
-    t.guards.add(origin, "type", type(obj))
-    return SetValue.existing(t, obj, origin) or OpaqueValue(obj, origin)
-
-
-def _deque(t: Tracer, obj: Any, origin: Origin) -> Value:
-    t.guards.add(origin, "type", deque)
-    return DequeValue.of(t, obj, origin)
-
-
-def _defaultdict(t: Tracer, obj: Any, origin: Origin) -> Value:
-    t.guards.add(origin, "type", type(obj))
-    value = DefaultDictValue(obj, origin, type(obj))
-    value.factory = t.wrap(obj.default_factory, origin.child("attr", "default_factory"))
-    return value
-
-
 def _bounds(t: Tracer, obj: Any, origin: Origin) -> Value:
     t.guards.add(origin, "type", type(obj))
     bounds = {name: origin.child("attr", name) for name in ("start", "stop", "step")}
@@ -382,26 +337,22 @@ def _cell(t: Tracer, obj: Any, origin: Origin) -> Value:
     return t.cell(obj, origin)
 
 
-KINDS: dict[type, Callable[[Any, Any, Any], Value]] = {
-    **{cls: _equal for cls in LITERALS},
-    int: _number,
-    float: _number,
-    torch.Tensor: _tensor,
-    torch.nn.Parameter: _tensor,
-    FunctionType: _function,
-    MethodType: _method,
-    tuple: _tuple,
-    list: _list,
-    dict: _dict,
-    OrderedDict: _dict,
-    set: _set,
-    frozenset: _set,
-    deque: _deque,
-    defaultdict: _defaultdict,
-    functools.partial: _partial,
-    CellType: _cell,
-    **{type(iter(c)): _iterator for c in ([], (), range(0), {}, {}.values(), {}.items(), set())},
-    type(reversed([])): _iterator,
-    weakref.ref: realize_weakref,
-    MappingProxyType: _proxy,
-}
+KINDS.update(
+    {
+        **{cls: _equal for cls in LITERALS},
+        int: _number,
+        float: _number,
+        torch.Tensor: _tensor,
+        torch.nn.Parameter: _tensor,
+        FunctionType: _function,
+        MethodType: _method,
+        functools.partial: _partial,
+        CellType: _cell,
+        **{
+            type(iter(c)): _iterator for c in ([], (), range(0), {}, {}.values(), {}.items(), set())
+        },
+        type(reversed([])): _iterator,
+        weakref.ref: realize_weakref,
+        MappingProxyType: _proxy,
+    }
+)

@@ -29,6 +29,7 @@ class Value:
 
     origin: Origin | None = None
     real: Any = None  # the object itself if it existed before the call
+    native: type | None = None  # the class written in C, of a container
     holder: Value | None = (
         # for the payload of a new instance of a subclass of dict, list or tuple: that instance
         None

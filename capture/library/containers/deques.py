@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 from frameloom.capture.interpreter.call_rules import Args, Known, Kwargs, knows
 from frameloom.capture.library.builtins import instance
+from frameloom.capture.library.containers.iteration import knows_iterator
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue
 from frameloom.capture.values.containers.deque import DequeValue
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
+
+
+knows_iterator(type(iter(deque())))
 
 
 def _deque(t: Tracer, args: Args) -> DequeValue:
@@ -37,7 +41,7 @@ def _append(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @knows(deque.appendleft, least=2, most=2)
 def _appendleft(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _deque(t, args)
-    own.set(t, [args[1], *own.items], from_left=True)
+    own.replace(t, [args[1], *own.items], from_left=True)
     return NONE
 
 
@@ -60,7 +64,7 @@ def _taking(place: int) -> Known:
             t.raise_(IndexError, "pop from an empty deque")
         items = list(own.items)
         item = items.pop(place)
-        own.set(t, items)
+        own.replace(t, items)
         return t.look(item)
 
     return take
@@ -72,7 +76,7 @@ knows(deque.popleft, least=1, most=1)(_taking(0))
 
 @knows(deque.clear, least=1, most=1)
 def _clear(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    _deque(t, args).set(t, [])
+    _deque(t, args).replace(t, [])
     return NONE
 
 
@@ -87,14 +91,14 @@ def _rotate(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _deque(t, args)
     if own.items:
         count = (t.index(args[1]) if len(args) > 1 else 1) % len(own.items)
-        own.set(t, own.items[len(own.items) - count :] + own.items[: len(own.items) - count])
+        own.replace(t, own.items[len(own.items) - count :] + own.items[: len(own.items) - count])
     return NONE
 
 
 @knows(deque.reverse, least=1, most=1)
 def _reverse(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     own = _deque(t, args)
-    own.set(t, own.items[::-1])
+    own.replace(t, own.items[::-1])
     return NONE
 
 
@@ -105,7 +109,7 @@ def _insert(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         t.raise_(IndexError, "deque already at its maximum size")
     items = list(own.items)
     items.insert(t.index(args[1]), args[2])
-    own.set(t, items)
+    own.replace(t, items)
     return NONE
 
 
@@ -115,7 +119,7 @@ def _remove(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     place = own.find(t, args[1])
     if place is None:
         t.raise_(ValueError, f"{own_text(t, args[1])} is not in deque")
-    own.set(t, own.items[:place] + own.items[place + 1 :])
+    own.replace(t, own.items[:place] + own.items[place + 1 :])
     return NONE
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,8 @@ from frameloom.capture.values.containers.container import (
 )
 from frameloom.capture.values.containers.dictionary import DictIterator, DictValue, ViewValue
 from frameloom.capture.values.containers.iterator import (
+    ITERABLES,
+    REVERSIBLE,
     BuiltinIterator,
     EnumerateValue,
     GetitemReversed,
@@ -303,10 +304,9 @@ class _Rank:
         return operators.binary(self.t, operator.lt, self.value, other.value).truth(self.t)
 
 
-SOURCES: Any = ([], (), {}, {}.values(), {}.items(), set(), "", "é", b"", range(0), deque())
 ITERATORS = {
-    *(type(iter(source)) for source in SOURCES),
-    *(type(reversed(source)) for source in SOURCES[:5]),
+    *(type(iter(source)) for source in (*ITERABLES, "é")),
+    *(type(reversed(source)) for source in REVERSIBLE),
     *(cls for cls in vars(itertools).values() if hasattr(cls, "__next__")),
     *(enumerate, zip, map, filter, reversed, type(iter(int, 1))),
 }
@@ -316,6 +316,11 @@ def _itself(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.look(args[0]).iterate(t)
 
 
+def knows_iterator(cls: Any) -> None:
+    """Registers the rules for the methods of a class of iterators."""
+    knows(cls.__next__, least=1, most=1)(_next)
+    knows(cls.__iter__, least=1, most=1)(_itself)
+
+
 for _cls in ITERATORS:
-    knows(_cls.__next__, least=1, most=1)(_next)
-    knows(_cls.__iter__, least=1, most=1)(_itself)
+    knows_iterator(_cls)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from typing import Any
 
 from frameloom.capture.library.polyfill import in_python, iterator
@@ -404,7 +403,7 @@ def tee(iterable: Any, n: int = 2) -> Any:
     if n < 0:
         raise ValueError("n must be >= 0")
     source = iter(iterable)
-    waiting: list[Any] = [deque() for _ in range(n)]
+    waiting: list[Any] = [[] for _ in range(n)]
     running: list[Any] = []
     return tuple([Branch(source, waiting, own, running) for own in waiting])
 
@@ -430,7 +429,7 @@ class Branch:
                 self.running.clear()
             for other in self.waiting:
                 other.append(item)
-        return self.own.popleft()
+        return self.own.pop(0)
 
     def __iter__(self) -> Any:
         return self

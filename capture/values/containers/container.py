@@ -7,9 +7,8 @@ code builds new ones.
 
 from __future__ import annotations
 
-from collections import deque
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
@@ -17,6 +16,8 @@ from frameloom.capture.guards.class_lookup import has_programs_methods
 from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.const import LITERALS, ConstValue
 from frameloom.capture.values.containers.iterator import SequenceIterator
+from frameloom.capture.values.kinds import container, kind
+from frameloom.capture.values.opaque import OpaqueValue
 
 if TYPE_CHECKING:
     from frameloom.capture.guards.source import Origin
@@ -28,6 +29,7 @@ class SequenceValue(Value):
     """The base class of lists and tuples. `items` are values, possibly lazy."""
 
     items: list[Value]
+    native: type
 
     @property
     def is_shared(self) -> bool:
@@ -53,7 +55,7 @@ class SequenceValue(Value):
         if not -len(self.items) <= index < len(self.items):
             t.raise_(
                 IndexError,
-                f"{'tuple' if issubclass(self.type(), tuple) else 'list'} index out of range",
+                f"{self.native.__name__} index out of range",
             )
         return t.look(self.items[index])
 
@@ -69,6 +71,7 @@ class SequenceValue(Value):
         )
 
 
+@container(tuple)
 class TupleValue(SequenceValue):
     """A tuple or an instance of a subclass that has only its items (torch.Size, namedtuples,
     torch.return_types)."""
@@ -80,6 +83,15 @@ class TupleValue(SequenceValue):
         self.cls = cls
         self.real = real
         self.origin = origin
+
+    @staticmethod
+    @kind(tuple)
+    def existing(t: Tracer, real: tuple[Any, ...], origin: Origin) -> TupleValue:
+        """Returns the value of a tuple from before the call."""
+        t.guards.add(origin, "type", tuple)
+        t.guard_length(origin, tuple, len(real))
+        items = [t.wrap(item, origin.child("item", i)) for i, item in enumerate(real)]
+        return TupleValue(items, tuple, real, origin)
 
     def type(self) -> type:
         return self.cls
@@ -152,6 +164,7 @@ def structure_fields(cls: type) -> list[str]:
     ]
 
 
+@container(list)
 class ListValue(SequenceValue):
     """A list. `unseen`: items appended to a list from before the call of which nothing else is known, not
     even its length."""
@@ -161,10 +174,10 @@ class ListValue(SequenceValue):
         self._t: Tracer | None = None
         self.unseen: list[Value] = []
 
-    @staticmethod
-    def existing(t: Tracer, real: list[Any], origin: Origin) -> ListValue:
-        """Returns the value of a list from before the call."""
-        value = ListValue([])
+    @classmethod
+    def existing(cls, t: Tracer, real: Any, origin: Origin) -> Self:
+        """Returns the value of a list from before the call; its type is guarded elsewhere."""
+        value = cls([])
         value._items, value._t, value.real, value.origin = None, t, real, origin
         return value
 
@@ -174,11 +187,11 @@ class ListValue(SequenceValue):
             t, origin = self._t, self.origin
             assert t is not None
             assert origin is not None
-            t.guard_length(origin, type(self.real), len(list_items(self.real)))
-            kind = "item" if type(self.real).__getitem__ in PLAIN_READERS else "base_item"
-            items = [
-                t.wrap(item, origin.child(kind, i)) for i, item in enumerate(list_items(self.real))
-            ]
+            read = list(self.native.__iter__(self.real))  # type: ignore[attr-defined]
+            t.guard_length(origin, type(self.real), len(read))
+            is_plain = type(self.real).__getitem__ is self.native.__getitem__  # type: ignore[attr-defined]
+            kind = "item" if is_plain else "base_item"
+            items = [t.wrap(item, origin.child(kind, i)) for i, item in enumerate(read)]
             self._items = items + self.unseen
         return self._items
 
@@ -189,6 +202,11 @@ class ListValue(SequenceValue):
     @property
     def is_seen(self) -> bool:
         return self._items is not None
+
+    def replace(self, t: Tracer, items: list[Value]) -> None:
+        """Sets its items."""
+        t.change(self)
+        self.items = items
 
     def append(self, t: Tracer, item: Value) -> None:
         t.change(self)
@@ -206,7 +224,7 @@ class ListValue(SequenceValue):
                 self._items.extend(batch)
 
     def type(self) -> type:
-        return list
+        return self.native
 
     def constant(self) -> Any:
         return [plain(item) for item in self.items]
@@ -257,14 +275,15 @@ class ListValue(SequenceValue):
             r.code.emit("LIST_EXTEND", 1)
 
 
-PLAIN_READERS = (list.__getitem__, deque.__getitem__)
+@kind(list)
+def _existing_list(t: Tracer, real: list[Any], origin: Origin) -> Value:
+    t.guards.add(origin, "type", list)
+    if t.is_opaque_list(origin):
+        return OpaqueValue(real, origin)
+    return ListValue.existing(t, real, origin)
 
 
-def list_items(real: Any) -> list[Any]:
-    """Returns the items without calling an `__iter__` of a subclass."""
-    return list((list if isinstance(real, list) else deque).__iter__(real))
-
-
+@container(slice)
 class SliceValue(Value):
     def __init__(
         self, start: Value, stop: Value, step: Value, real: Any = None, origin: Origin | None = None

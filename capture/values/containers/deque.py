@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.container import ListValue, SliceValue, plain
-from frameloom.capture.values.containers.iterator import SequenceIterator, failing_iterator
+from frameloom.capture.values.containers.iterator import (
+    ITERABLES,
+    SequenceIterator,
+    failing_iterator,
+)
+from frameloom.capture.values.kinds import container, kind
 
 if TYPE_CHECKING:
     from frameloom.capture.guards.source import Origin
@@ -16,6 +21,7 @@ if TYPE_CHECKING:
     from frameloom.capture.resume.reconstruct import Rebuilder
 
 
+@container(deque)
 class DequeValue(ListValue):
     """A deque. `changes` counts its changes: an iterator fails after one."""
 
@@ -24,25 +30,13 @@ class DequeValue(ListValue):
         self.limit = limit
         self.changes = 0
 
-    @staticmethod
-    def of(t: Tracer, real: deque[Any], origin: Origin) -> DequeValue:
-        """Returns the value of a deque from before the call."""
-        value = DequeValue([], None)
-        value._items, value._t, value.real, value.origin = None, t, real, origin
-        value.limit = real.maxlen
-        t.guards.add(origin.child("attr", "maxlen"), "equal", real.maxlen)
-        return value
-
-    def type(self) -> type:
-        return deque
-
     def constant(self) -> Any:
         return deque([plain(item) for item in self.items], self.limit)
 
     def like(self, items: list[Value]) -> Value:
         return DequeValue(items, self.limit)
 
-    def set(self, t: Tracer, items: list[Value], from_left: bool = False) -> None:
+    def replace(self, t: Tracer, items: list[Value], from_left: bool = False) -> None:
         """Sets its items; the limit drops some at the other end."""
         t.change(self)
         over = len(items) - self.limit if self.limit is not None else 0
@@ -52,15 +46,15 @@ class DequeValue(ListValue):
         self.changes += 1
 
     def append(self, t: Tracer, item: Value) -> None:
-        self.set(t, [*self.items, item])
+        self.replace(t, [*self.items, item])
 
     def extend(self, t: Tracer, source: Value) -> None:
         for batch in t.batches(source):
-            self.set(t, [*self.items, *batch])
+            self.replace(t, [*self.items, *batch])
 
     def extend_left(self, t: Tracer, source: Value) -> None:
         for batch in t.batches(source):
-            self.set(t, [*batch[::-1], *self.items], from_left=True)
+            self.replace(t, [*batch[::-1], *self.items], from_left=True)
 
     def getitem(self, t: Tracer, key: Value) -> Value:
         if isinstance(key, SliceValue):
@@ -113,6 +107,15 @@ class DequeValue(ListValue):
             r.code.emit("POP_TOP")
 
 
+@kind(deque)
+def _existing(t: Tracer, real: deque[Any], origin: Origin) -> DequeValue:
+    t.guards.add(origin, "type", deque)
+    value = DequeValue.existing(t, real, origin)
+    value.limit = real.maxlen
+    t.guards.add(origin.child("attr", "maxlen"), "equal", real.maxlen)
+    return value
+
+
 class DequeIterator(SequenceIterator):
     over: DequeValue
 
@@ -135,6 +138,7 @@ class DequeIterator(SequenceIterator):
             super().rebuild(r)
 
 
+ITERABLES.append(deque())
 MUTATED = "deque mutated during iteration"
 
 

@@ -21,6 +21,7 @@ from frameloom.capture.values.containers.iterator import (
     failing_iterator,
 )
 from frameloom.capture.values.identity import is_own, pin_key
+from frameloom.capture.values.kinds import container, kind
 from frameloom.capture.values.token import tell_apart
 from frameloom.capture.values.user_key import check_keys
 from frameloom.errors import Break, Skip
@@ -38,6 +39,7 @@ class Deleted(Value):
 DELETED = Deleted()
 
 
+@container(dict)
 class DictValue(Value):
     """A dictionary. `real` is the dictionary before the call (None for a new one); `written` maps key -> (key
     value, value) since then, in order."""
@@ -56,6 +58,13 @@ class DictValue(Value):
 
     def type(self) -> type:
         return self.cls
+
+    @staticmethod
+    @kind(dict, OrderedDict)
+    def existing(t: Tracer, real: dict[Any, Any], origin: Origin) -> DictValue:
+        """Returns the value of a dictionary from before the call."""
+        t.guards.add(origin, "type", type(real))
+        return DictValue(real, origin, type(real))
 
     def describe(self) -> str:
         return self.cls.__name__
@@ -251,6 +260,15 @@ class DefaultDictValue(DictValue):
 
     factory: Value = NONE
 
+    @staticmethod
+    @kind(defaultdict)
+    def existing(t: Tracer, real: Any, origin: Origin) -> DefaultDictValue:
+        """Returns the value of a defaultdict from before the call."""
+        t.guards.add(origin, "type", type(real))
+        value = DefaultDictValue(real, origin, type(real))
+        value.factory = t.wrap(real.default_factory, origin.child("attr", "default_factory"))
+        return value
+
     def missing(self, t: Tracer, key: Value, holder: Value | None = None) -> Value:
         """Adds and returns the default. `holder`: the instance of a subclass, whose attribute and
         `__setitem__` are used."""
@@ -284,6 +302,7 @@ class DefaultDictValue(DictValue):
         r.code.call(1)
 
 
+@container(type({}.keys()), type({}.values()), type({}.items()))
 class ViewValue(Value):
     """keys(), values() and items() of a dictionary."""
 

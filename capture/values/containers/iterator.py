@@ -6,7 +6,6 @@ iterator at the same position, so that a loop can continue after a break.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.values.base import Raised, Value
@@ -19,6 +18,9 @@ if TYPE_CHECKING:
 
 
 LIST_ITERATOR = type(iter([]))
+# Empty objects of the classes that have iterators of their own. The file of a container adds its own.
+REVERSIBLE: list[Any] = [(), [], {}, {}.values(), {}.items()]
+ITERABLES: list[Any] = [*REVERSIBLE, set(), "", b"", range(0)]
 
 
 class IteratorValue(Value):
@@ -74,21 +76,8 @@ def set_position(iterator: Any, position: int) -> Any:
 
 def ended_iterator(cls: type) -> Any:
     """Called from new code: returns an iterator of this class that has ended."""
-    sources: tuple[Any, ...] = (
-        [],
-        (),
-        "",
-        b"",
-        range(0),
-        {},
-        {}.values(),
-        {}.items(),
-        set(),
-        deque(),
-    )
-    backwards = (reversed(source) for source in ((), [], *sources[5:8]))
-    iterators = [*map(iter, sources), *backwards, iter(_Indexed())]
-    iterator = next(it for it in iterators if type(it) is cls)
+    made = [*map(iter, ITERABLES), *map(reversed, REVERSIBLE), iter(_Indexed())]
+    iterator = next(it for it in made if type(it) is cls)
     next(iterator, None)
     return iterator
 

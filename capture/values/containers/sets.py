@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from frameloom.capture.guards.source import FRESH_KINDS
 from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.containers.container import plain
 from frameloom.capture.values.containers.dictionary import DictValue, ViewValue
 from frameloom.capture.values.containers.iterator import SequenceIterator, failing_iterator
 from frameloom.capture.values.identity import is_own
+from frameloom.capture.values.kinds import container, kind
+from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.token import tell_apart
 from frameloom.capture.values.user_key import check_keys
 from frameloom.errors import Avoid, Break, Skip
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from frameloom.capture.resume.reconstruct import Rebuilder
 
 
+@container(set, frozenset)
 class SetValue(Value):
     """A set. `entries`: key -> item. `placed`: the same for all items that it ever had, since removed ones
     affect where later ones are stored. `before`: the items of a set from before the call."""
@@ -236,6 +240,18 @@ class SetValue(Value):
                     yield [values[key] for key in keys], source, without
         if _filled(frozenset(self.twin)) == wanted:
             yield None, frozenset(self.twin), ()
+
+
+@kind(set, frozenset)
+def _existing(t: Tracer, real: Any, origin: Origin) -> Value:
+    if type(real) is frozenset and origin.kind not in FRESH_KINDS:
+        t.guards.add(origin, "is", real)
+        value = t.from_python(real)
+        assert isinstance(value, SetValue)
+        value.real, value.origin, value.before = real, origin, dict(value.entries)
+        return value
+    t.guards.add(origin, "type", type(real))
+    return SetValue.existing(t, real, origin) or OpaqueValue(real, origin)
 
 
 AT_ONCE = dict.fromkeys  # a dictionary is copied as a whole, like a set

@@ -150,6 +150,24 @@ def deque_more(x):
     )
 
 
+@program()
+def deque_as_the_right_operand(x):
+    items, table = [x], {}
+    items += deque([1])
+    table |= deque([(1, x)])
+    return items, table, {1: 2}.keys() | deque([3]), x + 1
+
+
+class EqualToAll(deque):
+    def __eq__(self, other):
+        return True
+
+
+@program(args=lambda: (X, EqualToAll()), breaks="opaque_object")
+def deque_against_a_subclass(x, other):
+    return x + 1, deque([1]) == other
+
+
 @program(args=lambda: (X, deque([X, X + 1], maxlen=2)))
 def deque_argument_as_history(x, history):
     history.append(x * 2)
