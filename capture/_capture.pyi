@@ -52,7 +52,7 @@ class Guards:
         "is" o            obj is o
         "equal" c         same exact type and equal: None, bool, int, float (by bits), complex, str, bytes, and tuples of them
         "length" n        len of a list, tuple, dict, set, str; (n, l): and `l` is told
-        "new_length" l    `l.is_new` says so of the len of a list, tuple, dict, set, deque
+        "new_length" l    `l.is_new` says so of the len of a list, tuple, dict, set, or of a sequence of an added type
         "keys" t          dict's keys are t, in this order (compared as in "key")
         "no_key" k        dict does not have k
         "no_attr" name    instance dict has no such name
@@ -176,6 +176,10 @@ def calls_suspend() -> bool:
 def calls_restore(previous: bool) -> None: ...
 
 # --- facts
+def add_sequence_type(type: type) -> None:
+    """Guards may read the length and the items of its exact instances. Its C code must run no Python, and the
+    items that it returns must be held by the instance."""
+
 def supported() -> str | None:
     """None if this interpreter is known, else why not (one line)."""
 

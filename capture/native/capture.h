@@ -235,7 +235,9 @@ PyObject *guards_texts(Guards *guards);
 PyObject *guard_child_path(PyObject *parent, StepKind kind, PyObject *key, const char *name);
 int constant_equal(PyObject *left, PyObject *right);
 int constant_supported(PyObject *object);
-extern PyTypeObject *deque_type; /* collections.deque, set when the module is first imported */
+/* The length of a container, read without running Python code; -1 for other objects. */
+Py_ssize_t guard_length_of(PyObject *object);
+PyObject *add_sequence_type(PyObject *module, PyObject *type);
 
 /* --- entry.c --- */
 typedef enum { ENTRY_DIRECT, ENTRY_CODE, ENTRY_PLAIN } EntryKind;

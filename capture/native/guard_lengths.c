@@ -21,13 +21,6 @@ typedef struct {
     char closed;   /* no call runs as plain Python any more */
 } Lengths;
 
-static Py_ssize_t length_of(PyObject *object) {
-    if (PyList_Check(object) || PyTuple_Check(object) || Py_IS_TYPE(object, deque_type))
-        return Py_SIZE(object);
-    if (PyDict_Check(object)) return PyDict_GET_SIZE(object);
-    return PyAnySet_Check(object) ? PySet_GET_SIZE(object) : -1;
-}
-
 static int is_known(const Lengths *self, Py_ssize_t length) {
     for (int i = 0; i < self->known_count; i++)
         if (self->known[i] == length) return 1;
@@ -59,7 +52,7 @@ static int is_new(Lengths *self, Py_ssize_t length, int by_guard) {
 void guard_known_length(const Step *step) { ((Lengths *)step->object)->last = -1; }
 
 int guard_new_length(const Step *step, PyObject *object) {
-    return is_new((Lengths *)step->object, length_of(object), 1);
+    return is_new((Lengths *)step->object, guard_length_of(object), 1);
 }
 
 static PyObject *Lengths_is_new(Lengths *self, PyObject *number) {

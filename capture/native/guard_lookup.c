@@ -63,8 +63,6 @@ PyObject *guard_load_attr(PyObject *object, PyObject *name) {
     return in_type ? bind(in_type, object, (PyObject *)type) : NULL;
 }
 
-PyTypeObject *deque_type;
-
 /* The attribute as stored in the class or its bases, borrowed. `key`: its name, or a tuple of a name and
  * the class after which the look-up starts, as for `super`. */
 PyObject *guard_class_lookup(PyObject *class, PyObject *key) {

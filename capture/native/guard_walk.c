@@ -39,11 +39,30 @@ int constant_equal(PyObject *left, PyObject *right) {
     return 1;
 }
 
+/* Sequence types, besides lists and tuples, whose C code runs no Python and which hold their items. */
+enum { SEQUENCE_TYPES = 8 };
+static PyTypeObject *sequence_types[SEQUENCE_TYPES];
+static int sequence_type_count;
+
+static int is_sequence(PyObject *object) {
+    for (int i = 0; i < sequence_type_count; i++)
+        if (Py_IS_TYPE(object, sequence_types[i])) return 1;
+    return 0;
+}
+
+PyObject *add_sequence_type(PyObject *Py_UNUSED(module), PyObject *type) {
+    if (!PyType_Check(type) || ((PyTypeObject *)type)->tp_as_sequence == NULL ||
+        ((PyTypeObject *)type)->tp_as_sequence->sq_length == NULL || sequence_type_count == SEQUENCE_TYPES)
+        return PyErr_Format(PyExc_TypeError, "no sequence type, or one too many: %R", type);
+    sequence_types[sequence_type_count++] = (PyTypeObject *)Py_NewRef(type);
+    Py_RETURN_NONE;
+}
+
 static PyObject *load_item(PyObject *object, Py_ssize_t index) {
-    if (Py_IS_TYPE(object, deque_type)) {
+    if (is_sequence(object)) {
         PyObject *item = PySequence_GetItem(object, index);
         if (item == NULL) PyErr_Clear();
-        Py_XDECREF(item); /* the deque holds it */
+        Py_XDECREF(item); /* the sequence holds it */
         return item;
     }
     Py_ssize_t size = PyTuple_Check(object) || PyList_Check(object) ? Py_SIZE(object) : 0;
@@ -150,12 +169,16 @@ static inline int pinned(const Step *step, PyObject *object) {
     return weakref_object(step->object) == object && object != Py_None;
 }
 
+Py_ssize_t guard_length_of(PyObject *object) {
+    if (PyList_Check(object) || PyTuple_Check(object)) return Py_SIZE(object);
+    if (PyDict_Check(object)) return PyDict_GET_SIZE(object);
+    if (PyAnySet_Check(object)) return PySet_GET_SIZE(object);
+    return is_sequence(object) ? Py_TYPE(object)->tp_as_sequence->sq_length(object) : -1;
+}
+
 static int length_is(PyObject *object, Py_ssize_t length) {
-    if (PyList_Check(object) || PyTuple_Check(object)) return Py_SIZE(object) == length;
-    if (PyDict_Check(object)) return PyDict_GET_SIZE(object) == length;
-    if (PyAnySet_Check(object)) return PySet_GET_SIZE(object) == length;
-    if (Py_IS_TYPE(object, deque_type)) return Py_SIZE(object) == length;
-    return PyUnicode_Check(object) && PyUnicode_GET_LENGTH(object) == length;
+    Py_ssize_t own = PyUnicode_Check(object) ? PyUnicode_GET_LENGTH(object) : guard_length_of(object);
+    return own == length;
 }
 
 static int key_is(PyObject *key, PyObject *expected) {

@@ -36,6 +36,8 @@ static PyMethodDef functions[] = {
     {"calls_suspend", calls_suspend, METH_NOARGS,
      "Jitted calls of this thread run plainly; the previous state, for calls_restore."},
     {"calls_restore", calls_restore, METH_O, "Back to the state that calls_suspend gave."},
+    {"add_sequence_type", add_sequence_type, METH_O,
+     "add_sequence_type(type): guards may read the length and the items of its exact instances."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -55,12 +57,9 @@ PyMODINIT_FUNC PyInit__capture(void) {
         Py_DECREF(module);
         return NULL;
     }
-    PyObject *collections = PyImport_ImportModule("collections");
-    deque_type = collections ? (PyTypeObject *)PyObject_GetAttrString(collections, "deque") : NULL;
-    Py_XDECREF(collections);
-    if (deque_type == NULL || PyModule_AddType(module, &Guards_Type) < 0 ||
-        PyModule_AddType(module, &Entry_Type) < 0 || PyModule_AddType(module, &Lengths_Type) < 0 ||
-        PyModule_AddType(module, &JitFunction_Type) < 0 || hook_setup(module) < 0)
+    if (PyModule_AddType(module, &Guards_Type) < 0 || PyModule_AddType(module, &Entry_Type) < 0 ||
+        PyModule_AddType(module, &Lengths_Type) < 0 || PyModule_AddType(module, &JitFunction_Type) < 0 ||
+        hook_setup(module) < 0)
         Py_CLEAR(module);
     return module;
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from frameloom.capture import _capture
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.container import ListValue, SliceValue, plain
@@ -138,6 +139,7 @@ class DequeIterator(SequenceIterator):
             super().rebuild(r)
 
 
+_capture.add_sequence_type(deque)
 ITERABLES.append(deque())
 MUTATED = "deque mutated during iteration"
 
