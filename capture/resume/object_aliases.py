@@ -17,9 +17,7 @@ from frameloom.capture.speculation.hoisting import ArrayOrigin
 from frameloom.capture.tensors.cast_cache import is_cast
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.containers.container import ListValue
 from frameloom.capture.values.containers.dictionary import DictValue
-from frameloom.capture.values.containers.sets import SetValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.errors import Skip
 
@@ -33,7 +31,7 @@ def tell_objects_apart(t: Tracer) -> None:
     for value in t.changed.values():
         if value.origin is None:
             continue
-        if isinstance(value, ListValue | DictValue | SetValue | ObjectValue):
+        if value.native is not None or isinstance(value, ObjectValue):
             for other in t.known_objects(type(value.real)):
                 if other is not value and other.origin is not value.origin:
                     t.guards.add(*apart(value, other))

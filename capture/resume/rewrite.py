@@ -61,7 +61,6 @@ from frameloom.capture.values.base import NULL, LazyValue, Value
 from frameloom.capture.values.const import ConstValue, is_nan
 from frameloom.capture.values.containers.container import ListValue, TupleValue
 from frameloom.capture.values.containers.dictionary import DictValue
-from frameloom.capture.values.containers.sets import SetValue
 from frameloom.capture.values.function import CellValue
 from frameloom.capture.values.numbers.symbolic import is_symbolic
 from frameloom.capture.values.tensor import TensorValue
@@ -88,7 +87,7 @@ class CompiledRegion:
         self.needed = [*needed, *(turn.block for turn in t.settings.turns)]
         for effect in self.effects:
             self.needed += [effect.target, *effect.values]
-            if isinstance(effect.target, DictValue | SetValue):
+            if effect.target.native is not None:
                 effect.target.check_rebuild()
         alive = set()
         for value in reachable(self.needed):

@@ -79,6 +79,10 @@ class Value:
         """Returns an iterator over it: an `IteratorValue`."""
         raise Break("opaque_iterable", f"iter({self.describe()})")
 
+    def reverse(self, t: Tracer) -> Value:
+        """Returns its `reversed`."""
+        raise Break("opaque_iterable", f"reversed({self.describe()})")
+
     def getitem(self, t: Tracer, key: Value) -> Value:
         raise Break("opaque_object", f"{self.describe()}[...]")
 

@@ -111,12 +111,14 @@ class ObjectValue(InstanceValue):
                 return
             raise Break("exception", f"{name} of {self.describe()}")
 
-    def reverse(self, t: Tracer) -> Value | None:
-        """Returns `reversed` of an object with `__len__` and `__getitem__`; None if it lacks one of them."""
+    def reverse(self, t: Tracer) -> Value:
+        """Returns `reversed` of an object with `__reversed__`, or with `__len__` and `__getitem__`."""
         from frameloom.capture.values.containers.iterator import GetitemReversed
 
+        if (result := self.call_special(t, "__reversed__")) is not None:
+            return result
         if self.special("__len__") is MISSING or self.special("__getitem__") is MISSING:
-            return None
+            return super().reverse(t)
         return GetitemReversed(self, self.length(t))
 
     def iterate(self, t: Tracer) -> Value:

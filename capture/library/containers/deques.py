@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
 
 
-knows_iterator(type(iter(deque())))
+for _make in (iter, reversed):
+    knows_iterator(type(_make(deque())))
 
 
 def _deque(t: Tracer, args: Args) -> DequeValue:

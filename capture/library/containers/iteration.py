@@ -17,11 +17,9 @@ from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.const import NONE, ConstValue, boolean, is_none
 from frameloom.capture.values.containers.container import (
     ListValue,
-    SequenceValue,
     TupleValue,
     plain,
 )
-from frameloom.capture.values.containers.dictionary import DictIterator, DictValue, ViewValue
 from frameloom.capture.values.containers.iterator import (
     ITERABLES,
     REVERSIBLE,
@@ -29,11 +27,9 @@ from frameloom.capture.values.containers.iterator import (
     EnumerateValue,
     GetitemReversed,
     IteratorValue,
-    ReversedIterator,
 )
 from frameloom.capture.values.numbers.number import NumberValue, extreme
 from frameloom.capture.values.numbers.symbolic import computed
-from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
@@ -190,26 +186,13 @@ def _filter(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @knows(reversed, least=1, most=1)
 def _reversed(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = t.look(args[0])
-    if (
-        isinstance(value, ObjectValue)
-        and (result := value.call_special(t, "__reversed__")) is not None
-    ):
-        return result
-    if isinstance(value, ObjectValue) and (reverse_iterator := value.reverse(t)) is not None:
-        return reverse_iterator
     if isinstance(value, ConstValue) and isinstance(value.real, range):
         return ConstValue(value.real[::-1]).iterate(t)
     if isinstance(value, TensorValue):
         return t.torch_call(torch.Tensor.__reversed__, [value], {})
-    if isinstance(value, SequenceValue):
-        return ReversedIterator(value, len(value.items))
     if isinstance(value, ConstValue) and type(value.real) in (str, bytes):
         return GetitemReversed(value, len(value.real))
-    if not isinstance(value, DictValue | ViewValue):
-        raise Break("opaque_iterable", f"reversed({value.describe()})")
-    iterator = value.iterate(t)
-    assert isinstance(iterator, DictIterator)
-    return iterator.backwards()
+    return value.reverse(t)
 
 
 @knows(sum, least=1, most=2, keywords="start")

@@ -15,7 +15,7 @@ import torch
 from frameloom.capture.guards.class_lookup import has_programs_methods
 from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.const import LITERALS, ConstValue
-from frameloom.capture.values.containers.iterator import SequenceIterator
+from frameloom.capture.values.containers.iterator import ReversedIterator, SequenceIterator
 from frameloom.capture.values.kinds import container, kind
 from frameloom.capture.values.opaque import OpaqueValue
 
@@ -58,6 +58,9 @@ class SequenceValue(Value):
                 f"{self.native.__name__} index out of range",
             )
         return t.look(self.items[index])
+
+    def reverse(self, t: Tracer) -> Value:
+        return ReversedIterator(self, len(self.items))
 
     def like(self, items: list[Value]) -> Value:
         raise NotImplementedError

@@ -11,6 +11,7 @@ from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.container import ListValue, SliceValue, plain
 from frameloom.capture.values.containers.iterator import (
     ITERABLES,
+    REVERSIBLE,
     SequenceIterator,
     failing_iterator,
 )
@@ -77,7 +78,10 @@ class DequeValue(ListValue):
         del self.items[t.index(key)]
 
     def iterate(self, t: Tracer) -> Value:
-        return DequeIterator(self, list(self.items))
+        return DequeIterator(self)
+
+    def reverse(self, t: Tracer) -> Value:
+        return DequeReversed(self)
 
     def getattr(self, t: Tracer, name: str) -> Value:
         if name == "maxlen":
@@ -120,28 +124,56 @@ def _existing(t: Tracer, real: deque[Any], origin: Origin) -> DequeValue:
 class DequeIterator(SequenceIterator):
     over: DequeValue
 
-    def __init__(self, over: DequeValue, items: list[Value]) -> None:
-        super().__init__(over, items)
+    def __init__(self, over: DequeValue) -> None:
+        super().__init__(over, None)
         self.changes = over.changes
 
     def type(self) -> type:
-        return type(iter(deque()))
+        return type(self.make(deque()))
 
     def step(self, t: Tracer) -> Value | None:
-        if not self.ended and self.over.changes != self.changes:
+        if self._fails():
             t.raise_(RuntimeError, MUTATED)
         return super().step(t)
 
+    def _fails(self) -> bool:
+        """Whether the next step raises an error about changes."""
+        return self.over.changes != self.changes
+
     def rebuild(self, r: Rebuilder) -> None:
-        if not self.ended and self.over.changes != self.changes:
+        if self._fails():
             r.code.call_const(failing_iterator, MUTATED)
         else:
             super().rebuild(r)
 
 
+class DequeReversed(DequeIterator):
+    """The `reversed` of a deque. Unlike the iterator of `iter`, it raises only once, and not after its end."""
+
+    make = reversed
+
+    def __init__(self, over: DequeValue) -> None:
+        super().__init__(over)
+        self.count = len(over.items)
+
+    def _item(self, t: Tracer) -> Value | None:
+        return self.over.items[-1 - self.position] if self.position < self.count else None
+
+    def step(self, t: Tracer) -> Value | None:
+        if self._fails():
+            t.change(self)
+            self.ended = True
+            t.raise_(RuntimeError, MUTATED)
+        return super().step(t)
+
+    def _fails(self) -> bool:
+        return not self.ended and self.position < self.count and super()._fails()
+
+
 _capture.add_sequence_type(deque)
 ITERABLES.append(deque())
+REVERSIBLE.append(deque())
 MUTATED = "deque mutated during iteration"
 
 
-__all__ = ["DequeIterator", "DequeValue"]
+__all__ = ["DequeIterator", "DequeReversed", "DequeValue"]

@@ -15,11 +15,7 @@ from frameloom.capture.guards.class_lookup import class_attribute
 from frameloom.capture.values.base import LazyValue, Value
 from frameloom.capture.values.const import NONE, ConstValue
 from frameloom.capture.values.containers.container import plain
-from frameloom.capture.values.containers.iterator import (
-    SequenceIterator,
-    advanced,
-    failing_iterator,
-)
+from frameloom.capture.values.containers.iterator import SequenceIterator, failing_iterator
 from frameloom.capture.values.identity import is_own, pin_key
 from frameloom.capture.values.kinds import container, kind
 from frameloom.capture.values.token import tell_apart
@@ -58,13 +54,6 @@ class DictValue(Value):
 
     def type(self) -> type:
         return self.cls
-
-    @staticmethod
-    @kind(dict, OrderedDict)
-    def existing(t: Tracer, real: dict[Any, Any], origin: Origin) -> DictValue:
-        """Returns the value of a dictionary from before the call."""
-        t.guards.add(origin, "type", type(real))
-        return DictValue(real, origin, type(real))
 
     def describe(self) -> str:
         return self.cls.__name__
@@ -171,6 +160,9 @@ class DictValue(Value):
     def iterate(self, t: Tracer) -> Value:
         return DictIterator(self, self, self.entries(t), "keys")
 
+    def reverse(self, t: Tracer) -> Value:
+        return DictIterator(self, self, self.entries(t), "keys").backwards()
+
     def constant(self) -> Any:
         if self.real is not None or self.cls not in (dict, OrderedDict):
             return super().constant()
@@ -255,6 +247,12 @@ class DictValue(Value):
             r.code.emit("STORE_SUBSCR")
 
 
+@kind(dict, OrderedDict)
+def _existing(t: Tracer, real: dict[Any, Any], origin: Origin) -> DictValue:
+    t.guards.add(origin, "type", type(real))
+    return DictValue(real, origin, type(real))
+
+
 class DefaultDictValue(DictValue):
     """A collections.defaultdict."""
 
@@ -330,6 +328,9 @@ class ViewValue(Value):
     def iterate(self, t: Tracer) -> Value:
         return DictIterator(self, self.over, self.over.entries(t), self.kind)
 
+    def reverse(self, t: Tracer) -> Value:
+        return DictIterator(self, self.over, self.over.entries(t), self.kind).backwards()
+
     def getattr(self, t: Tracer, name: str) -> Value:
         return t.instance_attribute(self, name)
 
@@ -348,7 +349,6 @@ class DictIterator(SequenceIterator):
         self.table, self.entries, self.kind = table, entries, kind
         self.order = [*entries]
         self.shape = table.reshaped, table.grown
-        self.make: Any = iter
 
     def backwards(self) -> DictIterator:
         """Turns the iterator of `iter` into that of `reversed`."""
@@ -389,12 +389,8 @@ class DictIterator(SequenceIterator):
     def rebuild(self, r: Rebuilder) -> None:
         if not self.ended and (fault := self._fault()) is not None:
             r.code.call_const(failing_iterator, fault)
-        elif self.make is iter or self.ended:
-            super().rebuild(r)
         else:
-            r.load(self.over)
-            r.code.call_const_after(reversed)
-            r.code.call_const_after(advanced, (self.position,))
+            super().rebuild(r)
 
 
 VIEWS: dict[str, Any] = {"keys": dict.keys, "values": dict.values, "items": dict.items}

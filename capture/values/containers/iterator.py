@@ -111,6 +111,7 @@ class SequenceIterator(IteratorValue):
         self.ended = False
 
     cls: Any = None  # the class of an existing iterator
+    make: Any = iter  # the function that makes it of `over`
     asks_program = False  # whether a step runs code of the program
 
     def type(self) -> type:
@@ -154,7 +155,10 @@ class SequenceIterator(IteratorValue):
             r.code.call_const(ended_iterator, self.type())
             return
         r.load(self.over)
-        r.code.emit("GET_ITER")
+        if self.make is iter:
+            r.code.emit("GET_ITER")
+        else:
+            r.code.call_const_after(self.make)
         if self.position:
             r.code.call_const_after(advanced, (self.position,))
 

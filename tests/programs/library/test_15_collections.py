@@ -158,6 +158,42 @@ def deque_as_the_right_operand(x):
     return items, table, {1: 2}.keys() | deque([3]), x + 1
 
 
+@program()
+def deque_backwards(x):
+    d = deque([1, 2, 3])
+    r = reversed(d)
+    first = next(r)
+    d[1] = x
+    second, kind = next(r), type(r).__name__
+    d.append(5)
+    try:
+        text = next(r)
+    except RuntimeError as error:
+        text = str(error)
+    return first, second, kind, text, next(r, "end"), x + 1
+
+
+@program()
+def deque_backwards_behind_the_graph(x):
+    used, ended = reversed(deque([1, x, 3])), reversed(deque([1]))
+    next(used), next(ended), next(ended, None)
+    return used, ended, reversed(deque([x])), x + 1
+
+
+@program()
+def deque_item_written_while_iterated(x):
+    d = deque([1, 2])
+    forwards = iter(d)
+    next(forwards)
+    d[1] = x
+    written, end = next(forwards), next(forwards, "end")
+    d.append(3)
+    try:
+        return next(forwards)
+    except RuntimeError as error:
+        return written, end, str(error), x + 1
+
+
 class EqualToAll(deque):
     def __eq__(self, other):
         return True
