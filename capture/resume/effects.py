@@ -71,8 +71,8 @@ class Effect:
             code.load_const(self.key[0])
             code.load_const(self.key[1])
             code.call(3)
-        elif self.action in ("replace_list", "extend_list"):
-            code.start_call(replace_list if self.action == "replace_list" else list.extend)
+        elif self.action in LIST_ACTIONS:
+            code.start_call(LIST_ACTIONS[self.action])
             r.load(self.target)
             r.load_tuple(self.values)
             code.call(2)
@@ -101,6 +101,15 @@ def replace_list(target: Any, items: tuple[Any, ...]) -> None:
     else:
         target.clear()
         target.extend(items)
+
+
+def set_items(target: Any, items: tuple[Any, ...]) -> None:
+    """Writes each item in its place, so that iterators over `target` go on."""
+    for place, item in enumerate(items):
+        target[place] = item
+
+
+LIST_ACTIONS = {"replace_list": replace_list, "set_items": set_items, "extend_list": list.extend}
 
 
 def add_members(target: set[Any], items: tuple[Any, ...]) -> None:
@@ -205,12 +214,15 @@ def _items(t: Tracer, value: ListValue) -> list[Effect]:
         return [Effect(value, "extend_list", None, value.unseen)]
     origin = value.origin
     assert origin is not None
-    if len(value.items) == len(value.real) and all(
+    is_as_long = len(value.items) == len(value.real)
+    if is_as_long and all(
         _unchanged(t, new, before, origin.child("item", n))
         for n, (new, before) in enumerate(zip(value.items, value.real, strict=True))
     ):
         return []
-    return [Effect(value, "replace_list", None, value.items)]
+    # A list takes a slice, whatever was done with it.
+    in_place = is_as_long and not value.reshaped and not isinstance(value.real, list)
+    return [Effect(value, "set_items" if in_place else "replace_list", None, value.items)]
 
 
 def _cell(t: Tracer, value: CellValue) -> list[Effect]:

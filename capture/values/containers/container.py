@@ -176,6 +176,7 @@ class ListValue(SequenceValue):
         self._items: list[Value] | None = items
         self._t: Tracer | None = None
         self.unseen: list[Value] = []
+        self.reshaped = 0  # how many times items came, went or moved, if its iterators then fail
 
     @classmethod
     def existing(cls, t: Tracer, real: Any, origin: Origin) -> Self:

@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 
 @container(deque)
 class DequeValue(ListValue):
-    """A deque. `changes` counts its changes: an iterator fails after one."""
+    """A deque with at most `limit` items."""
 
     def __init__(self, items: list[Value], limit: int | None = None) -> None:
         super().__init__(items if limit is None else items[max(len(items) - limit, 0) :])
         self.limit = limit
-        self.changes = 0
 
     def constant(self) -> Any:
         return deque([plain(item) for item in self.items], self.limit)
@@ -45,7 +44,7 @@ class DequeValue(ListValue):
         if over > 0:
             items = items[: len(items) - over] if from_left else items[over:]
         self.items = items
-        self.changes += 1
+        self.reshaped += 1
 
     def append(self, t: Tracer, item: Value) -> None:
         self.replace(t, [*self.items, item])
@@ -74,7 +73,7 @@ class DequeValue(ListValue):
     def delitem(self, t: Tracer, key: Value) -> None:
         self.getitem(t, key)
         t.change(self)
-        self.changes += 1
+        self.reshaped += 1
         del self.items[t.index(key)]
 
     def iterate(self, t: Tracer) -> Value:
@@ -92,11 +91,11 @@ class DequeValue(ListValue):
         t.raise_(TypeError, "unhashable type: 'collections.deque'")
 
     def snapshot(self) -> Any:
-        return super().snapshot(), self.changes
+        return super().snapshot(), self.reshaped
 
     def restore(self, saved: Any) -> None:
         super().restore(saved[0])
-        self.changes = saved[1]
+        self.reshaped = saved[1]
 
     def rebuild(self, r: Rebuilder) -> None:
         r.code.start_call(deque)
@@ -126,7 +125,7 @@ class DequeIterator(SequenceIterator):
 
     def __init__(self, over: DequeValue) -> None:
         super().__init__(over, None)
-        self.changes = over.changes
+        self.reshaped = over.reshaped
 
     def type(self) -> type:
         return type(self.make(deque()))
@@ -138,7 +137,7 @@ class DequeIterator(SequenceIterator):
 
     def _fails(self) -> bool:
         """Whether the next step raises an error about changes."""
-        return self.over.changes != self.changes
+        return self.over.reshaped != self.reshaped
 
     def rebuild(self, r: Rebuilder) -> None:
         if self._fails():

@@ -194,6 +194,17 @@ def deque_item_written_while_iterated(x):
         return written, end, str(error), x + 1
 
 
+@program(args=lambda: (X, deque([1, 2, 3])), breaks="print", graphs=4)
+def deque_item_written_before_a_break(x, d):
+    seen = []
+    for item in d:
+        seen.append(item)
+        d[2] = x + 1
+        if len(seen) == 1:
+            print("break", end="")
+    return seen, x + 2
+
+
 class EqualToAll(deque):
     def __eq__(self, other):
         return True
