@@ -30,41 +30,11 @@ class Guards:
         """A pinned object, e.g. another module's globals dict or a class (held strongly)."""
     # children
     def child(self, parent: int, kind: str, key: object = None) -> int:
-        """kind, key:
-        "attr" name      what PyObject_GenericGetAttr finds for a type that has no Python-level __getattribute__, without running
-                         Python (properties and Python descriptors must not be guarded so: go to "dict"/"type")
-        "dict"           the instance's __dict__
-        "type"           type(obj)
-        "item" i         element i of a list or tuple (subclasses too, by C layout)
-        "key" k          value under k in a dict (subclasses too, by C layout; k is a str, int, bool, None, or any object
-                         compared by identity)
-        "cell_contents"  content of a cell object
-        "func_closure", "func_defaults", "func_kwdefaults", "func_code", "func_globals"  parts of a Python function
-        "method_self", "method_func"  parts of a bound method
-        "proxied"                     the mapping that a MappingProxyType shows
-        "cached"                      what an entry of a bounded functools.lru_cache holds (its type is checked before)
-        "referent"       what a weak reference refers to, None once it died
-        """
+        """`kind` is a row of capture/native/guard_loads.c; a comment at the row says what `key` is."""
     # checks
     def check(self, node: int, kind: str, value: object = None) -> None:
-        """kind, value:
-        "type" T          type(obj) is T
-        "is" o            obj is o
-        "equal" c         same exact type and equal: None, bool, int, float (by bits), complex, str, bytes, and tuples of them
-        "length" n        len of a list, tuple, dict, set, str; (n, l): and `l` is told
-        "new_length" l    `l.is_new` says so of the len of a list, tuple, dict, set, or of a sequence of an added type
-        "keys" t          dict's keys are t, in this order (compared as in "key")
-        "no_key" k        dict does not have k
-        "no_attr" name    instance dict has no such name
-        "same" other      obj is the object loaded at node `other`
-        "different" other  obj is not that object
-        "accumulates"     autograd adds up gradients in the `grad` of that tensor
-        "tensor" t        same exact type, dtype, device, sizes, strides, requires_grad, dispatch keys, and layout as tensor `t` now (t is not kept)
-        """
-    def no_overlap(self, nodes: Sequence[int]) -> None:
-        """No two of these tensors share memory (different storages, or the same storage with disjoint ranges)."""
-    def distinct(self, nodes: Sequence[int]) -> None:
-        """No two of these objects are one."""
+        """`kind` is a row of capture/native/guard_objects.c, guard_containers.c, guard_tensors.c, guard_lengths.c,
+        guard_numbers.c or guard_sizes.c; a comment at the row says what `value` is."""
     def global_state(self) -> None:
         """As now: thread's dispatch key sets, grad mode, default dtype and device, torch-function modes, deterministic mode,
         autocast.  Checked before anything else."""
@@ -179,6 +149,12 @@ def calls_restore(previous: bool) -> None: ...
 def add_sequence_type(type: type) -> None:
     """Guards may read the length and the items of its exact instances. Its C code must run no Python, and the
     items that it returns must be held by the instance."""
+
+LOADS: dict[str, str | Callable[..., Any]]
+"""The kinds of loads: the name of the attribute that does the same in Python, or a function (object, key) that does."""
+
+def child_path(kind: str, parent: str, key: object) -> str:
+    """The path of what a load gets from the object at the path `parent`."""
 
 def supported() -> str | None:
     """None if this interpreter is known, else why not (one line)."""

@@ -2,19 +2,25 @@
 
 In: checks that the interpreter notes while it reads objects, as (source, kind, value), each at most once.
 Out: `build` writes them into the C guard tree, parents before children, and returns the node of any source.
-The kinds of checks are those of `_capture.Guards`.
+The kinds of checks are the rows of the guard_*.c files in capture/native.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from frameloom.capture import _capture
 from frameloom.capture.guards.class_lookup import MISSING, ORDER, Lookups, class_attribute
-from frameloom.capture.guards.source import GUARD_KINDS, Origin, Roots
+from frameloom.capture.guards.source import SOURCE_KINDS, Origin, Roots
+
+
+class OfNodes(NamedTuple):
+    """The value of a check that names other nodes. `make` is given a function from sources to their nodes."""
+
+    make: Callable[[Callable[[Origin], int]], Any]
 
 
 class GuardSet:
@@ -28,6 +34,8 @@ class GuardSet:
         self.lookups: Lookups = {}  # look-ups in classes that can change
 
     def add(self, origin: Origin, kind: str, value: Any = None) -> None:
+        """Notes a check of the object at `origin`. `value`: as the row of its kind says; a source in place of
+        a node."""
         if origin.kind == "object" and kind in ("is", "type"):
             return  # the guards hold the object itself
         if kind == "no_attr":
@@ -65,13 +73,23 @@ class GuardSet:
         if origin is None:
             return
         key = ("outcome", tuple(map(_identity, program)), expected)
-        self._checks.setdefault(key, (origin, "outcome", (text, program, expected)))
+
+        def make(node: Callable[[Origin], int]) -> tuple[Any, ...]:
+            nodes = (node(x) if isinstance(x, Origin) else x for x in program)
+            return text, tuple(nodes), expected
+
+        self._checks.setdefault(key, (origin, "outcome", OfNodes(make)))
 
     def sizes(self, origin: Origin, text: str, program: tuple[Any, ...]) -> None:
         """Notes a condition on dynamic sizes: triples of an operation and two operands; the first operand may
         be a source."""
         key = ("sizes", tuple(_identity(x) for step in program for x in step))
-        self._checks.setdefault(key, (origin, "sizes", (text, program)))
+
+        def make(node: Callable[[Origin], int]) -> tuple[str, bytes]:
+            flat = (node(x) if isinstance(x, Origin) else x for step in program for x in step)
+            return text, struct.pack(f"{3 * len(program)}q", *flat)
+
+        self._checks.setdefault(key, (origin, "sizes", OfNodes(make)))
 
     def subclass(self, cls: type, abstract: type, answer: bool) -> None:
         """Notes the answer of an abstract class about a class, which a registration can change."""
@@ -102,22 +120,18 @@ class GuardSet:
             node = built.node(origin)
             if kind == "reaches":
                 continue
-            if kind in ("same", "different"):
+            if type(value) is Origin:
                 value = built.node(value)
-            elif kind == "outcome":
-                text, program, expected = value
-                nodes = (built.node(x) if isinstance(x, Origin) else x for x in program)
-                value = text, tuple(nodes), expected
-            elif kind == "sizes":
-                text, steps = value
-                flat = (built.node(x) if isinstance(x, Origin) else x for s in steps for x in s)
-                value = text, struct.pack(f"{3 * len(steps)}q", *flat)
+            elif type(value) is OfNodes:
+                value = value.make(built.node)
             built.guards.check(node, kind, value)
         self._build_lookups(built, known)  # the look-ups made while building
         if len(apart) > 1:
-            built.guards.no_overlap([built.node(origin) for origin in apart])
-        if not all(map(self._is_pinned, self._distinct.values())):
-            built.guards.distinct([built.node(origin) for origin in self._distinct.values()])
+            nodes = [built.node(origin) for origin in apart]
+            built.guards.check(nodes[0], "no_overlap", nodes)
+        if len(self._distinct) > 1 and not all(map(self._is_pinned, self._distinct.values())):
+            nodes = [built.node(origin) for origin in self._distinct.values()]
+            built.guards.check(nodes[0], "distinct", nodes)
         return built
 
     def _is_pinned(self, origin: Origin) -> bool:
@@ -158,7 +172,7 @@ class BuiltGuards:
 
     def _make(self, origin: Origin) -> int:
         if origin.base is not None:
-            kind = GUARD_KINDS.get(origin.kind, origin.kind)
+            kind = SOURCE_KINDS[origin.kind].guard
             if kind == "attr" and origin.base.kind == "object" and is_stored(origin):
                 kind = "class_attr"
             return self.guards.child(self.node(origin.base), kind, origin.key)

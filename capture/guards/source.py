@@ -2,7 +2,8 @@
 
 In: the interpreter, which extends chains while the program reads its objects. Out: the same chain reloads the
 value in new code (`load`), is a path of the guard tree (`node`), and can be shown as the user would write it
-(`path`). The kinds are those of `_capture.Guards`. Checks of values are in `guards/guard_set.py`.
+(`path`). The kinds are the rows of capture/native/guard_loads.c, which say all that, and `SOURCE_KINDS`, which
+has what only Python can say. Checks of values are in `guards/guard_set.py`.
 
 Sources describe the state at the entry of the call; the interpreter keeps later changes in the values
 themselves.
@@ -11,12 +12,14 @@ themselves.
 from __future__ import annotations
 
 import builtins
-import gc
 import weakref
+from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+
+from frameloom.capture import _capture
 
 if TYPE_CHECKING:
     from frameloom.capture.bytecode.emitter import CodeBuilder
@@ -49,87 +52,13 @@ class Origin:
 
     def load(self, code: CodeBuilder) -> None:
         """Pushes the object; the base, if any, must have just been pushed."""
-        kind = self.kind
-        if kind in ATTRIBUTES:
-            code.load_attr(ATTRIBUTES[kind])
-        elif kind == "attr":
-            code.load_attr(self.key)
-        elif kind in ("item", "key"):
-            if isinstance(self.key, torch.Tensor):  # a constant of the code would keep it alive
-                code.call_const(weakref.ref(self.key))
-            else:
-                code.load_const(self.key)
-            code.emit("BINARY_SUBSCR")
-        elif kind in READERS:
-            code.call_const_after(READERS[kind], () if self.key is None else (self.key,))
-        elif kind == "arg":
-            code.load_argument(self.key)
-        elif kind == "cell":
-            code.emit("LOAD_DEREF", self.key)
-        elif kind == "object":
-            code.load_const(self.key)
-        else:
-            assert kind == "globals", kind
-            code.load_globals()
+        SOURCE_KINDS[self.kind].load(self, code)
 
     def path(self) -> str:
         """Returns the source as the user would write it."""
         if self._path is None:
-            self._path = self._make_path()
+            self._path = SOURCE_KINDS[self.kind].path(self)
         return self._path
-
-    def _make_path(self) -> str:
-        base = self.base.path() if self.base is not None else ""
-        match self.kind:
-            case "arg" | "cell":
-                return str(self.key)
-            case "globals":
-                return "globals()"
-            case "object":
-                if self.key is builtins.__dict__:
-                    return "builtins"
-                return getattr(self.key, "__name__", type(self.key).__name__)
-            case "attr":
-                return f"{base}.{self.key}"
-            case "dict":
-                return f"{base}.__dict__"
-            case "type":
-                return f"type({base})"
-            case "state":
-                return f"{base}.__reduce__()"
-            case "proxied" | "cached" | "cast":
-                return base
-            case "referent":
-                return f"{base}()"
-            case "item" | "base_item":
-                return f"{base}[{self.key!r}]"
-            case "key" | "base_key":
-                return self._key_path(base)
-            case kind:
-                return f"{base}.{ATTRIBUTES[kind]}"
-
-    def _key_path(self, base: str) -> str:
-        """Shows `x.__dict__['_modules']['fc']` as `x.fc`, and a key of globals() as a name."""
-        parent = self.base
-        assert parent is not None
-        if parent.kind in ("globals", "func_globals") or parent.key is builtins.__dict__:
-            return str(self.key)
-        if parent.kind == "dict" and isinstance(self.key, str) and parent.base is not None:
-            return f"{parent.base.path()}.{self.key}"
-        if (
-            parent.kind == "key"
-            and parent.key in REGISTRIES
-            and parent.base is not None
-            and parent.base.kind == "dict"
-        ):
-            assert parent.base.base is not None
-            owner = parent.base.base.path()
-            return f"{owner}[{self.key}]" if str(self.key).isdigit() else f"{owner}.{self.key}"
-        return (
-            f"{base}[{self.key!r}]"
-            if _is_plain(self.key)
-            else f"{base}[{getattr(self.key, '__name__', '...')}]"
-        )
 
     def links(self) -> list[Any]:
         """Returns a key that is equal for the same source in all captures."""
@@ -147,60 +76,91 @@ class Origin:
 
 NAMES = (str, int)
 REGISTRIES = frozenset({"_modules", "_parameters", "_buffers"})
-ATTRIBUTES = {
-    "cell_contents": "cell_contents",
-    "func_closure": "__closure__",
-    "func_defaults": "__defaults__",
-    "func_kwdefaults": "__kwdefaults__",
-    "func_code": "__code__",
-    "func_globals": "__globals__",
-    "method_self": "__self__",
-    "method_func": "__func__",
+
+
+class SourceKind(NamedTuple):
+    """What a kind of source does. `guard`: the load of the guard tree, for one that has a base; `load` and
+    `path` as those of `Origin`."""
+
+    guard: str
+    load: Callable[[Origin, CodeBuilder], None]
+    path: Callable[[Origin], str]
+
+
+def _native(name: str, reader: Any) -> SourceKind:
+    """Makes the record of a row of guard_loads.c. `reader`: the attribute that new code loads, or the function
+    that it calls."""
+
+    def load(origin: Origin, code: CodeBuilder) -> None:
+        if isinstance(reader, str):
+            code.load_attr(reader)
+        else:
+            code.call_const_after(reader, () if origin.key is None else (origin.key,))
+
+    def path(origin: Origin) -> str:
+        assert origin.base is not None
+        return _capture.child_path(name, origin.base.path(), origin.key)
+
+    return SourceKind(name, load, path)
+
+
+def _subscript(origin: Origin, code: CodeBuilder) -> None:
+    if isinstance(origin.key, torch.Tensor):  # a constant of the code would keep it alive
+        code.call_const(weakref.ref(origin.key))
+    else:
+        code.load_const(origin.key)
+    code.emit("BINARY_SUBSCR")
+
+
+def _name(origin: Origin) -> str:
+    return str(origin.key)
+
+
+def _object_path(origin: Origin) -> str:
+    if origin.key is builtins.__dict__:
+        return "builtins"
+    return getattr(origin.key, "__name__", type(origin.key).__name__)
+
+
+def _key_path(origin: Origin) -> str:
+    """Shows `x.__dict__['_modules']['fc']` as `x.fc`, and a key of globals() as a name."""
+    key, parent = origin.key, origin.base
+    assert parent is not None
+    if parent.kind in ("globals", "func_globals") or parent.key is builtins.__dict__:
+        return str(key)
+    if parent.kind == "dict" and isinstance(key, str) and parent.base is not None:
+        return f"{parent.base.path()}.{key}"
+    if (
+        parent.kind == "key"
+        and parent.key in REGISTRIES
+        and parent.base is not None
+        and parent.base.kind == "dict"
+    ):
+        assert parent.base.base is not None
+        owner = parent.base.base.path()
+        return f"{owner}[{key}]" if str(key).isdigit() else f"{owner}.{key}"
+    shown = (
+        repr(key) if key is None or isinstance(key, str | int) else getattr(key, "__name__", "...")
+    )
+    return f"{parent.path()}[{shown}]"
+
+
+_NATIVE = {name: _native(name, reader) for name, reader in _capture.LOADS.items()}
+SOURCE_KINDS = _NATIVE | {
+    "arg": SourceKind("", lambda origin, code: code.load_argument(origin.key), _name),
+    "cell": SourceKind("", lambda origin, code: code.emit("LOAD_DEREF", origin.key), _name),
+    "globals": SourceKind("", lambda _, code: code.load_globals(), lambda _: "globals()"),
+    "object": SourceKind("", lambda origin, code: code.load_const(origin.key), _object_path),
+    "attr": _NATIVE["attr"]._replace(load=lambda origin, code: code.load_attr(origin.key)),
+    "item": _NATIVE["item"]._replace(load=_subscript),
+    "key": _NATIVE["key"]._replace(load=_subscript, path=_key_path),
+    # These bypass an overridden __getitem__.
+    "base_item": _NATIVE["item"],
+    "base_key": _NATIVE["key"]._replace(path=_key_path),
 }
-
-
-def _read_dict(obj: Any) -> Any:
-    return object.__getattribute__(obj, "__dict__")
-
-
-def _read_base_item(obj: Any, index: int) -> Any:
-    return list.__getitem__(obj, index) if isinstance(obj, list) else tuple.__getitem__(obj, index)
-
-
-def _read_base_key(obj: Any, key: Any) -> Any:
-    return dict.__getitem__(obj, key)
-
-
-# "base_item" and "base_key" bypass an overridden __getitem__, "dict" an overridden __getattribute__.
-def _read_state(iterator: Any) -> Any:
-    return iterator.__reduce__()
-
-
-def _read_proxied(proxy: Any) -> Any:
-    return gc.get_referents(proxy)[0]
-
-
-def _read_referent(reference: Any) -> Any:
-    return reference()
-
-
-READERS: dict[str, Any] = {
-    "proxied": _read_proxied,
-    "referent": _read_referent,
-    "state": _read_state,
-    "dict": _read_dict,
-    "type": type,
-    "base_item": _read_base_item,
-    "base_key": _read_base_key,
-}
-GUARD_KINDS = {"base_item": "item", "base_key": "key"}
 # Sources of these kinds often lead to new objects in each call: functions and frozensets there are not guarded
 # by identity.
 FRESH_KINDS = frozenset({"arg", "cell", "item", "cell_contents"})
-
-
-def _is_plain(key: Any) -> bool:
-    return key is None or isinstance(key, str | int)
 
 
 class Roots:

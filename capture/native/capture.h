@@ -81,163 +81,21 @@ int global_state_traverse(GlobalState *state, visitproc visit, void *arg);
 int global_state_matches(const GlobalState *state);
 PyObject *global_state_difference(const GlobalState *state); /* in words; NULL without exception if none */
 
-/* --- guards.c, guard_walk.c, guard_sections.c, guard_text.c --- */
-typedef enum {
-    STEP_ARG,
-    STEP_CELL,
-    STEP_GLOBALS,
-    STEP_OBJECT,
-    STEP_ATTR,
-    STEP_DICT,
-    STEP_CLASS,
-    STEP_ITEM,
-    STEP_KEY,
-    STEP_CLASS_ATTR,
-    STEP_STATE,
-    STEP_CLASS_ORDER,
-    STEP_CELL_CONTENTS,
-    STEP_PROXIED,
-    STEP_FUNC_CLOSURE,
-    STEP_FUNC_DEFAULTS,
-    STEP_FUNC_KWDEFAULTS,
-    STEP_FUNC_CODE,
-    STEP_FUNC_GLOBALS,
-    STEP_METHOD_SELF,
-    STEP_METHOD_FUNC,
-    STEP_REFERENT,
-    STEP_CACHED,
-    STEP_LAST_LOAD = STEP_CACHED,
-    CHECK_TYPE,
-    CHECK_IS,
-    CHECK_EQUAL,
-    CHECK_LENGTH,
-    CHECK_KEYS,
-    CHECK_MEMBERS,
-    CHECK_NO_KEY,
-    CHECK_NO_CLASS_ATTR,
-    CHECK_RETURNS,
-    CHECK_SUBCLASS,
-    CHECK_SAME,
-    CHECK_DIFFERENT,
-    CHECK_TENSOR,
-    CHECK_OFFSET,
-    CHECK_OFFSET_MULTIPLE,
-    CHECK_ACCUMULATES,
-    CHECK_HISTORY,
-    CHECK_UNCHANGED,
-    CHECK_OUTCOME,
-    CHECK_SIZES,
-    CHECK_NEW_LENGTH,
-    CHECK_NO_OVERLAP,
-    CHECK_DISTINCT,
-} StepKind;
-
-/* Kept small: the guards of a model are hundreds of steps. */
-typedef struct {
-    uint8_t kind;      /* StepKind */
-    uint8_t weak;      /* `object` is a weak reference to the intended object */
-    int32_t node;      /* the node that is loaded, or checked */
-    int32_t parent;    /* loads: the node it comes from.  "same", "different": the other node */
-    Py_ssize_t number; /* position, length, or hash of `object` */
-    PyObject *object;  /* key, name, constant, pinned object, tuple of keys, or Lengths; may be NULL */
-    TensorSpec *tensor;
-    Py_ssize_t *order; /* no overlap, distinct: `number` nodes, in the address order of the last call */
-} Step;
-
-/* The short walk (see guard_sections.c) is a list of moves; frequent kinds of moves contain their data. */
-typedef enum {
-    MOVE_STEP,
-    MOVE_SECTION,
-    MOVE_INSTANCE,
-    MOVE_DICT,
-    MOVE_LENGTH,
-    MOVE_TENSOR,
-    MOVE_SUBCLASS
-} MoveKind;
-typedef struct {
-    int32_t kind;  /* MoveKind */
-    int32_t node;  /* section: the dictionary or class, -1 if it never changes; else the node to check */
-    int32_t dict;  /* instance, dict: the node of the dictionary of `node` */
-    int32_t first; /* the step; or the section's first in `order` */
-    int32_t count; /* number of the section's steps */
-    union {
-        uint64_t version; /* at which the section's steps passed last, 0: none */
-        Py_ssize_t length;
-        const TensorSpec *tensor; /* borrowed from the step */
-    };
-    PyObject *type; /* instance: weak reference to its class, borrowed from the step */
-} Move;
-
-typedef struct {
-    Move *moves;
-    Py_ssize_t move_count;
-    int32_t *order;    /* numbers of the steps of sections */
-    PyObject **values; /* by node: the loaded object; only valid for nodes that this walk has visited */
-    int busy;          /* whether a walk that uses `values` is running */
-} Sections;
-
-typedef struct {
-    PyObject_HEAD
-    PyObject *names, *function_name; /* of the code's local variables, and of the function */
-    Py_ssize_t free_count;
-    Step *steps;
-    Py_ssize_t step_count, step_room;
-    PyObject *paths;        /* list: per node, its path in the terms of the user */
-    Py_ssize_t *slot_nodes; /* the nodes that are inputs of the plan, in order */
-    Py_ssize_t slot_count, slot_room;
-    Py_ssize_t *fresh_nodes; /* the nodes whose load makes a new reference */
-    Py_ssize_t fresh_count, fresh_room;
-    GlobalState *global_state; /* NULL: not checked */
-    Sections *sections;        /* NULL until the first call */
-} Guards;
-extern PyTypeObject Guards_Type;
-
-#define GUARDS_PASS         (-1)
-#define GUARDS_GLOBAL_STATE (-2)
-static inline Py_ssize_t guards_node_count(const Guards *guards) { return PyList_GET_SIZE(guards->paths); }
-/* guard_lookup.c: borrowed; NULL without an exception if nothing is found or if Python code would have to
- * run.
- */
-PyObject *guard_dict_find(PyObject *dict, PyObject *key, Py_hash_t hash);
-PyObject *guard_load_attr(PyObject *object, PyObject *name); /* a new reference */
-PyObject *guard_class_lookup(PyObject *class, PyObject *key);
-PyObject *guard_class_order(PyObject *class);
-/* The address range of a tensor's memory, or of an object, for a check of many nodes. */
-int guard_extent(const Step *step, PyObject *object, uintptr_t *low, uintptr_t *high);
-int guard_returns(PyObject *function, PyObject *expected);
-int guard_subclass_holds(Step *step);
-/* guard_numbers.c: (text, program, True or False) */
-int guard_outcome(const Step *step, PyObject **values);
-int guard_outcome_fits(PyObject *value);
-/* guard_sizes.c: (text, program) */
-int guard_sizes(const Step *step, PyObject **values);
-int guard_sizes_fit(PyObject *value);
-/* guard_lengths.c */
-extern PyTypeObject Lengths_Type;
-int guard_new_length(const Step *step, PyObject *object);
-void guard_known_length(const Step *step);
-extern PyObject *guard_no_attributes; /* the dictionary for all instances that have no attributes yet */
-static inline PyObject *guard_dict_of(PyObject *object) { return instance_dict(object, guard_no_attributes); }
-/* Walks all steps in the order of creation. `values` has room for every node and receives borrowed
- * references, except those of fresh_nodes, which are owned until guards_release. Returns GUARDS_PASS,
- * GUARDS_GLOBAL_STATE, or the number of the step that failed. */
-Py_ssize_t guards_walk(Guards *guards, const Call *call, PyObject **values);
-void guards_release(Guards *guards, PyObject **values);
+/* --- guards.h: the guards of one entry --- */
+typedef struct Guards Guards;
+extern PyTypeObject Guards_Type, Lengths_Type;
 /* Whether all guards pass, by the short walk. Then `slots` receives owned references to the plan's inputs.
  */
 int guards_pass(Guards *guards, const Call *call, PyObject **slots);
-Sections *sections_new(const Guards *guards); /* NULL with an exception set */
-void sections_free(Sections *sections);
 PyObject *guards_explain(Guards *guards,
                          const Call *call); /* the first failing check in words, None if all pass */
-PyObject *guards_explain_failure(Guards *guards, PyObject *args); /* (args, kwargs, function) -> str | None */
-PyObject *guards_texts(Guards *guards);
-PyObject *guard_child_path(PyObject *parent, StepKind kind, PyObject *key, const char *name);
-int constant_equal(PyObject *left, PyObject *right);
-int constant_supported(PyObject *object);
+/* Whether guards read its items: add_sequence_type has added its type. */
+int guard_is_sequence(PyObject *object);
 /* The length of a container, read without running Python code; -1 for other objects. */
 Py_ssize_t guard_length_of(PyObject *object);
 PyObject *add_sequence_type(PyObject *module, PyObject *type);
+int guards_add_loads(PyObject *module);     /* the kinds of loads, for Python */
+PyObject *guards_child_path(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
 /* --- entry.c --- */
 typedef enum { ENTRY_DIRECT, ENTRY_CODE, ENTRY_PLAIN } EntryKind;

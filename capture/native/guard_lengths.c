@@ -5,7 +5,7 @@
  * check ("new_length") stores the length here. This data only affects speed: a plain entry is right for
  * every call.
  */
-#include "capture.h"
+#include "guards.h"
 
 enum { RECENT = 16, KNOWN = 64, PATIENCE = 32, GROWTH = 6 };
 
@@ -20,6 +20,32 @@ typedef struct {
     char reported; /* whether grows() has reported the growth */
     char closed;   /* no call runs as plain Python any more */
 } Lengths;
+
+/* Sequence types, besides lists and tuples, whose C code runs no Python and which hold their items. */
+enum { SEQUENCE_TYPES = 8 };
+static PyTypeObject *sequence_types[SEQUENCE_TYPES];
+static int sequence_type_count;
+
+int guard_is_sequence(PyObject *object) {
+    for (int i = 0; i < sequence_type_count; i++)
+        if (Py_IS_TYPE(object, sequence_types[i])) return 1;
+    return 0;
+}
+
+PyObject *add_sequence_type(PyObject *Py_UNUSED(module), PyObject *type) {
+    if (!PyType_Check(type) || ((PyTypeObject *)type)->tp_as_sequence == NULL ||
+        ((PyTypeObject *)type)->tp_as_sequence->sq_length == NULL || sequence_type_count == SEQUENCE_TYPES)
+        return PyErr_Format(PyExc_TypeError, "no sequence type, or one too many: %R", type);
+    sequence_types[sequence_type_count++] = (PyTypeObject *)Py_NewRef(type);
+    Py_RETURN_NONE;
+}
+
+Py_ssize_t guard_length_of(PyObject *object) {
+    if (PyList_Check(object) || PyTuple_Check(object)) return Py_SIZE(object);
+    if (PyDict_Check(object)) return PyDict_GET_SIZE(object);
+    if (PyAnySet_Check(object)) return PySet_GET_SIZE(object);
+    return guard_is_sequence(object) ? Py_TYPE(object)->tp_as_sequence->sq_length(object) : -1;
+}
 
 static int is_known(const Lengths *self, Py_ssize_t length) {
     for (int i = 0; i < self->known_count; i++)
@@ -51,9 +77,29 @@ static int is_new(Lengths *self, Py_ssize_t length, int by_guard) {
 /* An entry that requires a length has accepted a call. */
 void guard_known_length(const Step *step) { ((Lengths *)step->object)->last = -1; }
 
-int guard_new_length(const Step *step, PyObject *object) {
+static int take_lengths(Step *step, PyObject *value, Py_ssize_t Py_UNUSED(nodes)) {
+    if (!Py_IS_TYPE(value, &Lengths_Type)) return -1;
+    step->object = Py_NewRef(value);
+    return 0;
+}
+
+static int check_new_length(const Step *step, PyObject *object, PyObject **Py_UNUSED(values)) {
     return is_new((Lengths *)step->object, guard_length_of(object), 1);
 }
+
+PyObject *guard_length_text(const Step *Py_UNUSED(step), PyObject *object) {
+    Py_ssize_t length = PyObject_Size(object);
+    if (length >= 0) return PyUnicode_FromFormat("length %zd", length);
+    PyErr_Clear();
+    return guard_repr(object);
+}
+
+const GuardKind guard_length_checks[] = {
+    /* Lengths: they take the length of a list, tuple, dict, set or added sequence type for a new one */
+    {"new_length", take_lengths, .check = check_new_length,
+     .demand = "a length that is met for the first time", .actual = guard_length_text},
+    {0},
+};
 
 static PyObject *Lengths_is_new(Lengths *self, PyObject *number) {
     Py_ssize_t length = PyLong_AsSsize_t(number);

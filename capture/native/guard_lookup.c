@@ -1,8 +1,8 @@
-/* Look-ups for guards: keys, attributes of instances and classes, settings, abstract classes.
+/* Look-ups for guards: keys, attributes of instances and classes.
  *
- * A look-up that would run Python code finds nothing. Only a check of an abstract class may run some.
+ * A look-up that would run Python code finds nothing.
  */
-#include "capture.h"
+#include "guards.h"
 
 /* Borrowed value under `key`, NULL without an exception. */
 PyObject *guard_dict_find(PyObject *dict, PyObject *key, Py_hash_t hash) {
@@ -89,41 +89,4 @@ PyObject *guard_class_order(PyObject *class) {
     }
     (void)_PyType_Lookup((PyTypeObject *)class, name); /* gives the class a version */
     return ((PyTypeObject *)class)->tp_mro;
-}
-
-/* Whether a function written in C returns the same value again; it has no effects and calls no Python
- * code. */
-int guard_returns(PyObject *function, PyObject *expected) {
-    PyObject *result =
-        PyCFunction_Check(function) ? PyObject_Call(function, PyTuple_GET_ITEM(expected, 0), NULL) : NULL;
-    int same = result && constant_equal(result, PyTuple_GET_ITEM(expected, 1));
-    Py_XDECREF(result);
-    if (result == NULL) PyErr_Clear();
-    return same;
-}
-
-/* Whether a class still is a subclass of an abstract one, or still is not. Each registration changes a
- * counter. Only then is the check repeated, which may run the abstract class's Python code. So these
- * checks come before any load. */
-int guard_subclass_holds(Step *step) {
-    static PyObject *get_token, *ask;
-    if (ask == NULL) {
-        PyObject *module = PyImport_ImportModule("_abc");
-        get_token = module ? PyObject_GetAttrString(module, "get_cache_token") : NULL;
-        ask = get_token ? PyObject_GetAttrString(module, "_abc_subclasscheck") : NULL;
-        Py_XDECREF(module);
-    }
-    PyObject *token = ask ? PyObject_CallNoArgs(get_token) : NULL;
-    Py_ssize_t now = token ? PyLong_AsSsize_t(token) : -1;
-    Py_XDECREF(token);
-    int holds = now >= 0 && now == step->number;
-    if (now >= 0 && !holds) {
-        PyObject *answer = PyObject_CallFunctionObjArgs(ask, PyTuple_GET_ITEM(step->object, 1),
-                                                        PyTuple_GET_ITEM(step->object, 0), NULL);
-        holds = answer == PyTuple_GET_ITEM(step->object, 2);
-        Py_XDECREF(answer); /* a bool, which is never freed */
-        step->number = holds ? now : -1;
-    }
-    PyErr_Clear();
-    return holds;
 }

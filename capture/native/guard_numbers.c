@@ -4,32 +4,33 @@
  * written in C and its number of operands. The operands are exact ints and floats, or tensors for
  * Tensor.item. Earlier guards ensure this, so no Python code runs.
  */
-#include "capture.h"
+#include "guards.h"
 
 #define OPERANDS 16 /* on the stack at once */
 
-int guard_outcome_fits(PyObject *value) {
-    if (!PyTuple_CheckExact(value) || PyTuple_GET_SIZE(value) != 3) return 0;
+/* (text, program, True or False) */
+static int take_outcome(Step *step, PyObject *value, Py_ssize_t nodes) {
+    if (!PyTuple_CheckExact(value) || PyTuple_GET_SIZE(value) != 3) return -1;
     PyObject *program = PyTuple_GET_ITEM(value, 1);
-    if (!PyUnicode_CheckExact(PyTuple_GET_ITEM(value, 0)) || !PyTuple_CheckExact(program)) return 0;
+    if (!PyUnicode_CheckExact(PyTuple_GET_ITEM(value, 0)) || !PyTuple_CheckExact(program)) return -1;
     Py_ssize_t depth = 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(program); i++) {
         PyObject *item = PyTuple_GET_ITEM(program, i);
         Py_ssize_t operands = 0;
         if (PyTuple_CheckExact(item) && PyTuple_GET_SIZE(item) == 2) {
             operands = PyLong_AsSsize_t(PyTuple_GET_ITEM(item, 1));
-            if (operands < 1 || operands > depth) return 0;
+            if (operands < 1 || operands > depth) return -1;
         } else if (!PyLong_CheckExact(item) && !(PyTuple_CheckExact(item) && PyTuple_GET_SIZE(item) == 1)) {
-            return 0;
+            return -1;
         }
         depth += 1 - operands;
-        if (depth > OPERANDS) return 0;
+        if (depth > OPERANDS) return -1;
     }
-    return depth == 1;
+    return depth == 1 ? guard_take_tuple(step, value, nodes) : -1;
 }
 
 /* Whether the program has the same result again; false if it raises. */
-int guard_outcome(const Step *step, PyObject **values) {
+static int check_outcome(const Step *step, PyObject *Py_UNUSED(object), PyObject **values) {
     PyObject *program = PyTuple_GET_ITEM(step->object, 1), *stack[OPERANDS];
     Py_ssize_t depth = 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(program); i++) {
@@ -56,3 +57,14 @@ int guard_outcome(const Step *step, PyObject **values) {
     Py_DECREF(stack[0]);
     return same;
 }
+
+static PyObject *outcome_text(const Guards *Py_UNUSED(guards), const Step *step) {
+    return PyUnicode_FromFormat("%U to be %R", PyTuple_GET_ITEM(step->object, 0),
+                                PyTuple_GET_ITEM(step->object, 2));
+}
+
+const GuardKind guard_number_checks[] = {
+    /* (text, program, True or False): the program has that result */
+    {"outcome", take_outcome, .check = check_outcome, .many = 1, .demand_text = outcome_text},
+    {0},
+};

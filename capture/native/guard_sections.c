@@ -10,7 +10,7 @@
  * the class of an instance, lists, cells, parts of functions, tensors. Steps that read arguments come
  * first, because these differ most often.
  */
-#include "capture.h"
+#include "guards.h"
 
 #include <string.h>
 
@@ -47,52 +47,28 @@ static int is_for_ever(PyTypeObject *type) {
     return PyType_HasFeature(type, Py_TPFLAGS_IMMUTABLETYPE) && !PyType_IsSubtype(type, &PyModule_Type);
 }
 
-static int32_t owner_of_load(Sealing *s, const Step *step) {
-    int32_t held = step->kind > STEP_OBJECT ? s->held[step->parent] : EACH_CALL;
-    switch (step->kind) {
-    case STEP_OBJECT:
-        return ALWAYS;
-    case STEP_KEY:
-    case STEP_CLASS_ATTR:
-    case STEP_CLASS_ORDER:
-        return own_section(s, step->parent);
-    case STEP_ITEM:
-        return is_tuple(s, step->parent) ? held : EACH_CALL;
-    case STEP_FUNC_CLOSURE:
-        s->types[step->node] = &PyTuple_Type;
-        return held;
-    case STEP_PROXIED:
-    case STEP_CACHED: /* an entry gets another result only under another key */
-    case STEP_FUNC_GLOBALS:
-    case STEP_METHOD_SELF:
-    case STEP_METHOD_FUNC:
-        return held;
-    default:
-        return EACH_CALL;
-    }
-}
-
-static int32_t owner_of_check(Sealing *s, const Step *step) {
-    int32_t node = step->node, held = s->held[node];
+static int32_t owner_of(Sealing *s, const Step *step) {
+    int32_t node = step->kind->load ? step->parent : step->node, held = s->held[node];
     PyTypeObject *type = s->types[node];
-    switch (step->kind) {
-    case CHECK_IS:
-    case CHECK_EQUAL:
+    switch (step->kind->holds) {
+    case FOR_EVER:
+        return ALWAYS;
+    case WITH_OBJECT:
         return held;
-    case CHECK_TYPE:
+    case WITH_TABLE:
+        return own_section(s, node);
+    case WITH_TUPLE:
+        return is_tuple(s, node) ? held : EACH_CALL;
+    case WITH_BOTH:
+        return held == s->held[step->parent] ? held : EACH_CALL;
+    case WITH_TYPE:
         if (type == NULL || !is_for_ever(type)) return EACH_CALL;
         return held == EACH_CALL && s->own[node] ? s->own[node] : held;
-    case CHECK_LENGTH:
+    case WITH_LENGTH:
         if (type && PyType_IsSubtype(type, &PyDict_Type) && s->own[node]) return s->own[node];
         return is_tuple(s, node) || type == &PyUnicode_Type ? held : EACH_CALL;
-    case CHECK_KEYS: /* the order of an OrderedDict is not part of its version */
+    case WITH_KEYS: /* the order of an OrderedDict is not part of its version */
         return type && !PyType_IsSubtype(type, &PyODict_Type) && s->own[node] ? s->own[node] : EACH_CALL;
-    case CHECK_NO_KEY:
-    case CHECK_NO_CLASS_ATTR:
-        return own_section(s, node);
-    case CHECK_SAME:
-    case CHECK_DIFFERENT:
-        return held == s->held[step->parent] ? held : EACH_CALL;
     default:
         return EACH_CALL;
     }
@@ -103,13 +79,11 @@ static void look_ahead(Sealing *s) {
     for (Py_ssize_t node = 0; node < s->nodes; node++) s->type_step[node] = s->dict_step[node] = -1;
     for (Py_ssize_t i = 0; i < s->guards->step_count; i++) {
         const Step *step = &s->guards->steps[i];
-        if (step->kind == CHECK_TYPE) {
-            PyObject *type = step->weak ? weakref_object(step->object) : step->object;
+        if (step->kind->holds == WITH_TYPE) {
+            PyObject *type = guard_intended(step);
             if (PyType_Check(type)) s->types[step->node] = (PyTypeObject *)type;
-        } else if (step->kind == STEP_KEY) {
-            own_section(s, step->parent);
-        } else if (step->kind == CHECK_NO_KEY || step->kind == CHECK_KEYS) {
-            own_section(s, step->node);
+        } else if (step->kind->reads_dict) {
+            own_section(s, step->kind->load ? step->parent : step->node);
         }
     }
 }
@@ -117,24 +91,25 @@ static void look_ahead(Sealing *s) {
 static void find_owners(Sealing *s) {
     for (Py_ssize_t i = 0; i < s->guards->step_count; i++) {
         const Step *step = &s->guards->steps[i];
-        if (step->kind > STEP_LAST_LOAD) {
-            s->owner[i] = owner_of_check(s, step);
-            if (s->owner[i] == EACH_CALL && step->kind == CHECK_TYPE) s->type_step[step->node] = (int32_t)i;
+        const GuardKind *kind = step->kind;
+        s->owner[i] = owner_of(s, step);
+        if (kind->check) {
+            if (s->owner[i] == EACH_CALL && kind->holds == WITH_TYPE) s->type_step[step->node] = (int32_t)i;
             continue;
         }
-        s->owner[i] = s->held[step->node] = owner_of_load(s, step);
-        if (step->kind == STEP_DICT) s->dict_step[step->parent] = (int32_t)i;
-        s->near[step->node] = step->kind == STEP_ARG || (step->kind > STEP_OBJECT && s->near[step->parent] &&
-                                                         s->owner[i] == EACH_CALL && step->kind != STEP_DICT);
+        s->held[step->node] = s->owner[i];
+        if (kind->type) s->types[step->node] = kind->type;
+        if (kind->move == MOVE_DICT) s->dict_step[step->parent] = (int32_t)i;
+        s->near[step->node] =
+            kind->root ? kind->move == MOVE_ARG
+                       : s->near[step->parent] && s->owner[i] == EACH_CALL && kind->move != MOVE_DICT;
     }
 }
 
 static int is_near(const Sealing *s, Py_ssize_t i) {
     const Step *step = &s->guards->steps[i];
-    if (s->owner[i] != EACH_CALL || step->kind == CHECK_NO_OVERLAP || step->kind == CHECK_DISTINCT ||
-        step->kind == CHECK_OUTCOME || step->kind == CHECK_SIZES || !s->near[step->node])
-        return 0;
-    return (step->kind != CHECK_SAME && step->kind != CHECK_DIFFERENT) || s->near[step->parent];
+    if (s->owner[i] != EACH_CALL || step->kind->many || !s->near[step->node]) return 0;
+    return step->kind->holds != WITH_BOTH || s->near[step->parent];
 }
 
 static int is_dict(const Sealing *s, int32_t node) {
@@ -166,17 +141,26 @@ static Move instance_move(Sealing *s, int32_t node, Move *sections) {
     return move;
 }
 
+static Move plain_move(Sealing *s, int32_t i) {
+    const Step *step = &s->guards->steps[i];
+    s->placed[i] = 1;
+    if (step->kind->move == MOVE_TENSOR)
+        return (Move){.kind = MOVE_TENSOR, .node = step->node, .tensor = step->tensor};
+    if (step->kind->move == MOVE_ARG)
+        return (Move){.kind = MOVE_ARG, .node = step->node, .position = step->number};
+    return (Move){.kind = MOVE_STEP, .step = step};
+}
+
 static Move step_move(Sealing *s, int32_t i, Move *sections) {
     const Step *step = &s->guards->steps[i];
-    if (step->kind == STEP_DICT) return instance_move(s, step->parent, sections);
-    if (step->kind == CHECK_TYPE && s->dict_step[step->node] >= 0 && !s->placed[s->dict_step[step->node]])
+    if (step->kind->move == MOVE_DICT) return instance_move(s, step->parent, sections);
+    if (step->kind->holds == WITH_TYPE && s->dict_step[step->node] >= 0 &&
+        !s->placed[s->dict_step[step->node]])
         return instance_move(s, step->node, sections);
     s->placed[i] = 1;
-    if (step->kind == CHECK_LENGTH && is_dict(s, step->node) && s->held[step->node] != EACH_CALL)
+    if (step->kind->move == MOVE_LENGTH && is_dict(s, step->node) && s->held[step->node] != EACH_CALL)
         return (Move){.kind = MOVE_LENGTH, .node = step->node, .length = step->number};
-    if (step->kind == CHECK_TENSOR)
-        return (Move){.kind = MOVE_TENSOR, .node = step->node, .tensor = step->tensor};
-    return (Move){.kind = MOVE_STEP, .first = i};
+    return plain_move(s, i);
 }
 
 /* Makes one move for each step that runs at each call, and one for each section, at the place of its first
@@ -185,14 +169,12 @@ static void lay_out(Sealing *s, Move *sections) {
     Move *move = s->result->moves;
     int32_t steps = (int32_t)s->guards->step_count;
     for (int32_t i = 0; i < steps; i++) {
-        if (s->guards->steps[i].kind != CHECK_SUBCLASS) continue;
+        if (s->guards->steps[i].kind->move != MOVE_SUBCLASS) continue;
         s->placed[i] = 1;
         *move++ = (Move){.kind = MOVE_SUBCLASS, .first = i};
     }
     for (int32_t i = 0; i < steps; i++) {
-        if (!is_near(s, i)) continue;
-        s->placed[i] = 1;
-        *move++ = (Move){.kind = MOVE_STEP, .first = i};
+        if (is_near(s, i)) *move++ = plain_move(s, i);
     }
     for (int32_t i = 0; i < steps; i++) {
         int32_t owner = s->owner[i];

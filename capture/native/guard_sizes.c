@@ -3,7 +3,7 @@
  * The program is in postfix form over 64-bit integers: triples of an operation and two operands. The check
  * fails on overflow, on a division by 0, and if a value is not a tensor or an int as expected.
  */
-#include "capture.h"
+#include "guards.h"
 
 #include <string.h>
 
@@ -36,18 +36,19 @@ static inline SizeStep step_at(PyObject *program, Py_ssize_t i) {
     return step;
 }
 
-int guard_sizes_fit(PyObject *value) {
-    if (!PyTuple_CheckExact(value) || PyTuple_GET_SIZE(value) != 2) return 0;
+/* (text, program) */
+static int take_sizes(Step *step, PyObject *value, Py_ssize_t nodes) {
+    if (!PyTuple_CheckExact(value) || PyTuple_GET_SIZE(value) != 2) return -1;
     PyObject *program = PyTuple_GET_ITEM(value, 1);
-    if (!PyUnicode_CheckExact(PyTuple_GET_ITEM(value, 0)) || !PyBytes_CheckExact(program)) return 0;
+    if (!PyUnicode_CheckExact(PyTuple_GET_ITEM(value, 0)) || !PyBytes_CheckExact(program)) return -1;
     Py_ssize_t count = PyBytes_GET_SIZE(program) / (Py_ssize_t)sizeof(SizeStep), depth = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
         int64_t op = step_at(program, i).op;
-        if (op < 0 || op >= OP_COUNT || (op >= OP_AT_LEAST_0) != (i == count - 1)) return 0;
-        if (op >= OP_ADD && op <= OP_MIN && --depth < 1) return 0;
-        if (op < OP_ADD && ++depth > DEPTH) return 0;
+        if (op < 0 || op >= OP_COUNT || (op >= OP_AT_LEAST_0) != (i == count - 1)) return -1;
+        if (op >= OP_ADD && op <= OP_MIN && --depth < 1) return -1;
+        if (op < OP_ADD && ++depth > DEPTH) return -1;
     }
-    return count > 0 && depth == 1;
+    return count > 0 && depth == 1 ? guard_take_tuple(step, value, nodes) : -1;
 }
 
 /* Rounds toward minus infinity, as Python does. */
@@ -89,7 +90,7 @@ static int apply(SizeOp op, int64_t a, int64_t b, int64_t *result) {
     }
 }
 
-int guard_sizes(const Step *step, PyObject **values) {
+static int check_sizes(const Step *step, PyObject *Py_UNUSED(object), PyObject **values) {
     PyObject *program = PyTuple_GET_ITEM(step->object, 1);
     Py_ssize_t count = PyBytes_GET_SIZE(program) / (Py_ssize_t)sizeof(SizeStep);
     int64_t stack[DEPTH];
@@ -122,3 +123,18 @@ int guard_sizes(const Step *step, PyObject **values) {
     }
     return 0;
 }
+
+static PyObject *sizes_text(const Guards *Py_UNUSED(guards), const Step *step) {
+    return Py_NewRef(PyTuple_GET_ITEM(step->object, 0));
+}
+
+static PyObject *actual_tensor(const Step *Py_UNUSED(step), PyObject *object) {
+    return tensor_text(NULL, object);
+}
+
+const GuardKind guard_size_checks[] = {
+    /* (text, program): the last step of the program holds */
+    {"sizes", take_sizes, .check = check_sizes, .many = 1, .demand_text = sizes_text,
+     .actual = actual_tensor},
+    {0},
+};

@@ -33,6 +33,8 @@ static PyMethodDef functions[] = {
      "tensors_where(values, places) -> two words for each: its storage, and its offset there."},
     {"tensors_lie", (PyCFunction)(void (*)(void))tensors_lie, METH_FASTCALL,
      "tensors_lie(values, layouts): whether the tensors among them still have these layouts."},
+    {"child_path", (PyCFunction)(void (*)(void))guards_child_path, METH_FASTCALL,
+     "child_path(kind, parent, key) -> the path of what a guard loads from there."},
     {"calls_suspend", calls_suspend, METH_NOARGS,
      "Jitted calls of this thread run plainly; the previous state, for calls_restore."},
     {"calls_restore", calls_restore, METH_O, "Back to the state that calls_suspend gave."},
@@ -57,9 +59,9 @@ PyMODINIT_FUNC PyInit__capture(void) {
         Py_DECREF(module);
         return NULL;
     }
-    if (PyModule_AddType(module, &Guards_Type) < 0 || PyModule_AddType(module, &Entry_Type) < 0 ||
-        PyModule_AddType(module, &Lengths_Type) < 0 || PyModule_AddType(module, &JitFunction_Type) < 0 ||
-        hook_setup(module) < 0)
+    if (guards_add_loads(module) < 0 || PyModule_AddType(module, &Guards_Type) < 0 ||
+        PyModule_AddType(module, &Entry_Type) < 0 || PyModule_AddType(module, &Lengths_Type) < 0 ||
+        PyModule_AddType(module, &JitFunction_Type) < 0 || hook_setup(module) < 0)
         Py_CLEAR(module);
     return module;
 }

@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture import _capture
-from frameloom.capture.guards.source import READERS, Origin
+from frameloom.capture.guards.source import SOURCE_KINDS, Origin, SourceKind
 from frameloom.capture.tensors.schema import fakes_in
 from frameloom.config import config
 from frameloom.debug import log
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
+    from frameloom.capture.bytecode.emitter import CodeBuilder
     from frameloom.capture.driver.session import Session
     from frameloom.capture.interpreter.tracer import Tracer
     from frameloom.capture.recording.captured_graph import CapturedGraph
@@ -133,7 +134,16 @@ class PrecedingCast:
             return weight.to(self.dtype)
 
 
-READERS["cast"] = lambda weight, how: how(weight)
+def _load_cast(origin: Origin, code: CodeBuilder) -> None:
+    code.call_const_after(origin.key)
+
+
+def _path_of_weight(origin: Origin) -> str:
+    assert origin.base is not None
+    return origin.base.path()
+
+
+SOURCE_KINDS["cast"] = SourceKind("", _load_cast, _path_of_weight)  # no guard loads it
 
 
 class Casts:

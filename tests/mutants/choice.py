@@ -24,7 +24,7 @@ CLOSE = {
     r"capture/(bytecode/liveness|resume/resume_function)": r"35_breaks|40_try",
     r"guards/guard_set\.py": r"jit/sizes/test_dynamic\.|numbers",
     r"native/guard_sections": r"62_guards_objects",
-    r"native/guard_walk": r"capture/test_guards(_of_tensors)?\.|02_changes|31_in_place",
+    r"native/guard_(walk|objects|containers|tensors|loads)": r"capture/test_guards(_of_tensors)?\.|02_changes|31_in_place",
     r"native/tensor_check": r"gradients_inputs|late_sizes|jit/sizes/test_dynamic\.",
     r"native/guard_sizes|runtime/plan/sizes": r"runtime/test_sizes|size_guards|sizes_compared",
     r"codegen/(triton/|schedule/(tile_gpu|partition))": r"codegen/test_(triton|cumulative)",

@@ -26,14 +26,14 @@ MUTANTS = [
     ),
     Mutant(
         "floats_by_value",
-        "capture/native/guard_walk.c",
+        "capture/native/guard_objects.c",
         "        return memcmp(&((PyFloatObject *)left)->ob_fval, &((PyFloatObject *)right)->ob_fval,\n                      sizeof(double)) == 0;",
         "        return PyFloat_AS_DOUBLE(left) == PyFloat_AS_DOUBLE(right);",
         "a call with -0.0 takes the entry for 0.0",
     ),
     Mutant(
         "first_of_the_overlapping",
-        "capture/native/guard_walk.c",
+        "capture/native/guard_tensors.c",
         "    for (Py_ssize_t i = 0; i < count && apart; i++) {\n        if (extents",
         "    for (Py_ssize_t i = 1; i < count && apart; i++) {\n        if (extents",
         "two arguments that share memory, one of which is written, take the entry for tensors apart",

@@ -85,7 +85,7 @@ def test_tensor_messages():
 
 
 def test_no_overlap():
-    guard = Guard(lambda g, x: g.no_overlap([x, g.arg(1)]))
+    guard = Guard(lambda g, x: g.check(x, "no_overlap", [x, g.arg(1)]))
     base = torch.randn(10, 4)
     assert guard(base[:5], base[5:]) is None
     assert guard(base[5:], base[:5]) is None
@@ -103,7 +103,7 @@ def test_no_overlap_of_many():
     parts = [base[i : i + 1] for i in range(300)]
 
     def build(g, x):
-        g.no_overlap([g.child(x, "item", i) for i in range(len(parts))])
+        g.check(x, "no_overlap", [g.child(x, "item", i) for i in range(len(parts))])
 
     guard = Guard(build)
     for _ in range(2):
@@ -114,7 +114,7 @@ def test_no_overlap_of_many():
 
 
 def test_distinct():
-    guard = Guard(lambda g, x: g.distinct([x, g.arg(1)]))
+    guard = Guard(lambda g, x: g.check(x, "distinct", [x, g.arg(1)]))
     a, b = [], []
     assert guard(a, b) is None
     assert guard(b, a) is None

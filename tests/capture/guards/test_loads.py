@@ -1,0 +1,111 @@
+"""The kinds of loads: new code reads the same objects as guards do, whatever the program's classes override."""
+
+import functools
+import gc
+import types
+import weakref
+
+import pytest
+import torch
+
+from frameloom.capture import _capture
+from frameloom.capture.guards.source import SOURCE_KINDS
+from tests.capture.capturing import jitted
+
+
+class Table(dict):
+    def __getattribute__(self, name):
+        raise AttributeError(name)
+
+    def __getitem__(self, key):
+        return "another"
+
+
+class Row(list):
+    __getitem__ = Table.__getitem__
+
+
+class Box:
+    def method(self, a=1, *, b=2):
+        return __class__, a, b
+
+
+def attribute_table(obj):
+    return object.__getattribute__(obj, "__dict__")
+
+
+TABLE, ROW, BOX, ITERATOR = Table({None: 1, "k": 2}), Row([1, 2]), Box(), iter([1, 2])
+LOADS = {
+    "attr": (Box.method, "__name__", "method"),
+    "dict": (TABLE, None, attribute_table(TABLE)),
+    "type": (ROW, None, Row),
+    "item": (ROW, 1, 2),
+    "key": (TABLE, "k", 2),
+    "class_attr": (Box, "method", Box.method),
+    "class_order": (Row, None, Row.__mro__),
+    "state": (ITERATOR, None, ITERATOR.__reduce__()),
+    "proxied": (types.MappingProxyType(TABLE), None, TABLE),
+    "referent": (weakref.ref(BOX), None, BOX),
+}
+ATTRIBUTES = {
+    "cell_contents": Box.method.__closure__[0],
+    "func_closure": Box.method,
+    "func_defaults": Box.method,
+    "func_kwdefaults": Box.method,
+    "func_code": Box.method,
+    "func_globals": Box.method,
+    "method_self": BOX.method,
+    "method_func": BOX.method,
+}
+
+
+def test_every_kind_is_tested():
+    assert set(_capture.LOADS) == {*LOADS, *ATTRIBUTES, "cached"} <= set(SOURCE_KINDS)
+
+
+@pytest.mark.parametrize("kind", LOADS)
+def test_functions(kind):
+    obj, key, expected = LOADS[kind]
+    read = _capture.LOADS[kind]
+    loaded = read(obj) if key is None else read(obj, key)
+    assert loaded is expected or (kind == "state" and loaded == expected)
+
+
+@pytest.mark.parametrize("kind", ATTRIBUTES)
+def test_attributes(kind):
+    guards = _capture.Guards((lambda: 0).__code__)
+    node = guards.child(guards.object(ATTRIBUTES[kind]), kind)
+    attribute = getattr(ATTRIBUTES[kind], _capture.LOADS[kind])
+    guards.check(node, "is", attribute)
+    assert guards.passes((), lambda: 0)
+
+
+def test_an_entry_of_a_cache():
+    cached = functools.lru_cache(lambda number: BOX)
+    cached(1)
+    (table,) = [obj for obj in gc.get_referents(cached) if type(obj) is dict and 1 in obj]
+    assert _capture.LOADS["cached"](table[1]) is BOX
+
+
+def test_what_is_not_there():
+    for kind, obj, key in (("item", ROW, 2), ("key", TABLE, 1), ("referent", ROW, None)):
+        with pytest.raises(LookupError):
+            _capture.LOADS[kind](obj, key)
+    with pytest.raises(TypeError):
+        _capture.LOADS["key"](TABLE, [])
+
+
+def test_a_key_that_is_none():
+    class Own(dict):
+        def __getitem__(self, key):
+            return dict.__getitem__(self, key)
+
+    def fn(x, table):
+        y = x + 1
+        values = [value for _, value in table.items()]
+        print(end="")
+        return y * values[0]
+
+    compiled, _ = jitted(fn)
+    for factor in (2.5, 3.5):
+        assert compiled(torch.ones(2), Own({None: factor})).tolist() == [2 * factor] * 2
