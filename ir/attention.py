@@ -62,7 +62,7 @@ def prepare(program: Program) -> Program:
     for position, step, mask in calls_with_masks(program):
         dtype = step.args[0].buffer.dtype
         before: list[Step] = []
-        if dtype is not None and not _is_fit(mask, dtype) and _is_readable(step, mask, dtype):
+        if dtype is not None and not _is_fit(mask, dtype) and _is_readable(mask, dtype):
             if (mask, dtype) not in prepared:
                 prepared[mask, dtype], kernel = _aligned_copy(
                     mask, dtype, len(prepared), step.origin
@@ -83,7 +83,7 @@ def _is_fit(mask: View, dtype: DType) -> bool:
     return mask.buffer.dtype is dtype and mask.strides[-1] == 1 and rows_aligned
 
 
-def _is_readable(step: Extern, mask: View, dtype: DType) -> bool:
+def _is_readable(mask: View, dtype: DType) -> bool:
     if mask.torch_dtype is not None or mask.buffer.dtype not in (DType.BOOL, dtype):
         return False
     return dtype.is_float and 2 <= len(mask.shape) <= 4 and 0 not in mask.shape

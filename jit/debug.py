@@ -7,7 +7,6 @@ settings.
 from __future__ import annotations
 
 import json
-import linecache
 import sys
 import warnings
 import weakref
@@ -52,14 +51,6 @@ def _level_of_user() -> int:
 
 def forget_notices() -> None:
     _noticed.clear()
-
-
-def show_source(name: str, text: str) -> str:
-    """Registers generated Python, so that tracebacks and debuggers show it; returns the file name to compile
-    it under."""
-    filename = f"<frameloom {name}>"
-    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    return filename
 
 
 @dataclass

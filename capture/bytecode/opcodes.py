@@ -58,10 +58,6 @@ NO_FALLTHROUGH = UNCONDITIONAL_JUMPS | {
 # pushed.
 END_FOR_LENGTH = 2 if PY313 else 1
 
-# These instructions belong to the CALL after them. Code must enter a call at its first instruction, since
-# KW_NAMES sets hidden state.
-CALL_PREFIX = frozenset({"KW_NAMES", "PRECALL"})
-
 # Opcodes that leave no new value on the stack; others leave at least one result on top.
 LEAVES_NOTHING = frozenset(
     name

@@ -101,7 +101,7 @@ class ObjectTable(StepLimits):
         """Returns the same tuple of keys for the same dictionary, so that its check is noted once."""
         return self._pins.setdefault(id(owner), obj)
 
-    def class_origin(self, cls: type, after: type | None = None) -> Origin:
+    def class_origin(self, cls: type) -> Origin:
         return self.roots.object(cls)
 
     def class_function(

@@ -54,14 +54,11 @@ def _spec_at(
     state: FrameState,
     index: int,
     stack: tuple[bool, ...],
-    inner: ResumeSpec | None = None,
 ) -> ResumeSpec:
     own = (*state.code.co_cellvars, *state.code.co_freevars)
     cells = frozenset(name for name in own if isinstance(state.slots.get(name), CellValue))
     slots = lifetimes.slots(state, index, cells)
-    return ResumeSpec(
-        state.code, state.globals.real, index, slots, cells & frozenset(slots), stack, inner
-    )
+    return ResumeSpec(state.code, state.globals.real, index, slots, cells & frozenset(slots), stack)
 
 
 @dataclass

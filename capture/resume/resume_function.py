@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.bytecode.emitter import CodeBuilder
 from frameloom.capture.bytecode.instruction import Handler, Instr, assemble, decode
-from frameloom.capture.bytecode.opcodes import PY312
 from frameloom.capture.interpreter.frame import Frame
 from frameloom.capture.interpreter.last_references import check_ends
 from frameloom.capture.values.base import NULL, Raised, Value
@@ -320,7 +319,6 @@ def _enter(t: Tracer, spec: ResumeSpec, state: list[tuple[Any, Origin]], root: b
 
 __all__ = [
     "MADE",
-    "PY312",
     "STATE",
     "FrameWriter",
     "ResumeSpec",

@@ -200,7 +200,7 @@ def entry_for_return(capture: Capture, result: Value) -> Any:
         if recipe is not None:
             return region.entry(None, recipe)
     root = RootWriter(capture)
-    rebuilder = root.run_region(region, [result])
+    rebuilder = root.run_region(region)
     rebuilder.load(result)
     root.fill_cells(rebuilder, region)
     root.code.emit("RETURN_VALUE")
@@ -284,7 +284,7 @@ def entry_for_break(capture: Capture, broken: Broken) -> Any:
     region.compile()
     root = RootWriter(capture)
     try:
-        root.leave(region, states, needed)
+        root.leave(region, states)
     except Break as cause:
         raise Skip(f"what is live at a break cannot be rebuilt ({cause.detail})") from None
     return region.entry(root.finish())
@@ -322,7 +322,7 @@ class RootWriter:
         line = self.writer.original.co_firstlineno
         self.code.place((line, line, None, None))
 
-    def run_region(self, region: CompiledRegion, needed: list[Value]) -> Rebuilder:
+    def run_region(self, region: CompiledRegion) -> Rebuilder:
         """Writes code that calls the graph, replays the effects and enters the grad modes. What is needed
         later is loaded before anything changes."""
         code = self.code
@@ -362,9 +362,9 @@ class RootWriter:
         self.tracer.settings.emit(code, r)
         return r
 
-    def leave(self, region: CompiledRegion, states: list[FrameState], needed: list[Value]) -> None:
+    def leave(self, region: CompiledRegion, states: list[FrameState]) -> None:
         self.code.place(states[0].at.positions)
-        r = self.run_region(region, needed)
+        r = self.run_region(region)
         code, exit_writer = self.code, ExitWriter(self.capture, states)
         for value in states[0].stack:
             r.load(value)

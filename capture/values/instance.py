@@ -153,7 +153,7 @@ class InstanceValue(Value):
         return None
 
     def _descriptor(self, t: Tracer, name: str, attribute: Any, after: type | None) -> Value:
-        origin = t.class_origin(self.cls, after).child("attr", name) if after is None else None
+        origin = t.class_origin(self.cls).child("attr", name) if after is None else None
         if isinstance(attribute, FunctionType) or t.is_jitted(attribute):
             return BoundMethodValue(t.class_function(self.cls, name, attribute, after), self)
         if works_as(attribute, property):
@@ -228,9 +228,7 @@ class InstanceValue(Value):
         if is_data_descriptor(attribute) and not is_own_slot(self.cls, name, attribute):
             setter = class_attribute(type(attribute), "__set__")
             if isinstance(setter, FunctionType):
-                t.call(
-                    t.pinned(setter), [self._descriptor_object(t, name, attribute), self, value], {}
-                )
+                t.call(t.pinned(setter), [t.pinned(attribute), self, value], {})
                 return
             raise Break("attribute_write", f"{self.describe()}.{name} = ...")
         if name in ("__class__", "__dict__"):
@@ -238,9 +236,6 @@ class InstanceValue(Value):
         if self.cls.__dictoffset__ == 0 and not isinstance(attribute, MemberDescriptorType):
             t.raise_(AttributeError, f"'{self.cls.__name__}' object has no attribute '{name}'")
         self.write(t, name, value)
-
-    def _descriptor_object(self, t: Tracer, name: str, descriptor: Any) -> Value:
-        return t.pinned(descriptor)
 
     def write(self, t: Tracer, name: str, value: Value) -> None:
         if self.real is not None and self.origin is None:

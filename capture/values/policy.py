@@ -260,14 +260,6 @@ SETTINGS = frozenset(
 )  # fmt: skip
 
 
-def _callables(module: ModuleType) -> set[Any]:
-    return {
-        v
-        for v in vars(module).values()
-        if callable(v) and getattr(v, "__module__", None) == module.__name__
-    }
-
-
 PURE_TYPES = frozenset({
     str, bytes, int, float, bool, complex, tuple, range, frozenset, slice, type(None), object, torch.dtype, torch.device,
     CodeType, torch.finfo, torch.iinfo, re.Pattern, re.Match,

@@ -29,7 +29,6 @@ class Fold:
     node: Node
     value: Node
     axes: tuple[Axis, ...]
-    accurate: bool = True  # a long float sum: partial sums of bounded length
 
 
 @dataclass(eq=False, slots=True)

@@ -20,7 +20,6 @@ class Chip:
     multiprocessors: int
     l2_bytes: int
     registers_per_sm: int = 65536
-    max_threads_per_sm: int = 2048
     shared_per_sm: int = 228 << 10
     bandwidth: float = 2e12
 
@@ -31,7 +30,6 @@ H200 = Chip(
     multiprocessors=132,
     l2_bytes=50 << 20,
     registers_per_sm=65536,
-    max_threads_per_sm=2048,
     shared_per_sm=228 << 10,
     bandwidth=4.26e12,
 )
@@ -52,7 +50,6 @@ def chip_of(device: str = "cuda") -> Chip:
         multiprocessors=p.multi_processor_count,
         l2_bytes=p.L2_cache_size,
         registers_per_sm=getattr(p, "regs_per_multiprocessor", H200.registers_per_sm),
-        max_threads_per_sm=p.max_threads_per_multi_processor,
         shared_per_sm=getattr(p, "shared_memory_per_multiprocessor", H200.shared_per_sm),
         bandwidth=_bandwidth(p),
     )

@@ -242,7 +242,7 @@ def _fuse_siblings(graph: Graph) -> None:
         for i, first in enumerate(numbers):
             for second in numbers[i + 1 : i + 1 + MAX_NEIGHBOURS]:
                 a, b = graph.groups.get(first), graph.groups.get(second)
-                if a is not None and b is not None and _should_fuse_siblings(graph, a, b):
+                if a is not None and b is not None and _should_fuse_siblings(a, b):
                     _merge_siblings(graph, a, b)
 
 
@@ -258,7 +258,7 @@ def _merge_siblings(graph: Graph, a: Group, b: Group) -> None:
         graph.merge(a, b, stores)
 
 
-def _should_fuse_siblings(graph: Graph, a: Group, b: Group) -> bool:
+def _should_fuse_siblings(a: Group, b: Group) -> bool:
     """Whether both run over the same loops, and sharing saves a good part of the reads of the smaller one."""
     if not a.stores or not b.stores or a.scatter is not None or b.scatter is not None:
         return False
@@ -331,7 +331,7 @@ def _try_recompute(graph: Graph, group: Group, store: Store) -> None:
             uses = uses_in(s, [store.buffer])
             if uses and not worthwhile(s, uses, store, is_stored=False):
                 return
-        if not all(_reads_same_values(graph, b, group, r) for b in cost.buffers):
+        if not all(_reads_same_values(graph, b) for b in cost.buffers):
             return
     values = {store.buffer: store}
     changed = {r.number: [_inlined(s, values) for s in r.stores] for r in readers}
@@ -347,7 +347,7 @@ def _try_recompute(graph: Graph, group: Group, store: Store) -> None:
         graph.forget(group)
 
 
-def _reads_same_values(graph: Graph, buffer: Buffer, group: Group, reader: Group) -> bool:
+def _reads_same_values(graph: Graph, buffer: Buffer) -> bool:
     """Whether `reader` would read the same values from `buffer`: an input that some step overwrites may have
     changed."""
     if buffer.kind is not Kind.INPUT:

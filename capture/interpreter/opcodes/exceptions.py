@@ -99,18 +99,18 @@ def before_with(frame: Frame, ins: Instr) -> None:
         return
     if not isinstance(manager, ObjectValue) or manager.special("__enter__") is MISSING:
         raise Break("context_manager", f"with {manager.describe()}")
-    exit_function = t_function(frame, manager, "__exit__")
+    exit_function = _exit_function(frame, manager)
     result = manager.call_special(frame.t, "__enter__")
     assert result is not None
     frame.push(exit_function)
     frame.push(result)
 
 
-def t_function(frame: Frame, manager: ObjectValue, name: str) -> BoundMethodValue:
-    method = manager.special(name)
+def _exit_function(frame: Frame, manager: ObjectValue) -> BoundMethodValue:
+    method = manager.special("__exit__")
     if method is MISSING:
         raise Break("context_manager", f"with {manager.describe()}")
-    return BoundMethodValue(frame.t.class_function(manager.cls, name, method), manager)
+    return BoundMethodValue(frame.t.class_function(manager.cls, "__exit__", method), manager)
 
 
 @handles("WITH_EXCEPT_START")

@@ -268,10 +268,6 @@ def _binary(op: Op) -> Callable[[Expr, Expr], Expr]:
     return lambda a, b: a.binary(op, b)
 
 
-def _logical(op: Op) -> Callable[[Expr, Expr], Expr]:
-    return lambda a, b: a.cast(DType.BOOL).binary(op, b.cast(DType.BOOL))
-
-
 for _name, _op in BINARY.items():
     pointwise(f"aten.{_name}")(_binary(_op))
 for _name, _op in COMPARE.items():
