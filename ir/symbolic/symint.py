@@ -50,10 +50,8 @@ EXPECTED: dict[Any, Callable[[Int, Int], bool]] = {
 }  # fmt: skip
 
 
-class Node:
-    """The answers that all three kinds share."""
-
-    shape_env: ShapeEnv
+class NumberNode:
+    """What every object behind a torch.SymInt, SymBool or SymFloat answers."""
 
     def is_int(self) -> bool:
         return False
@@ -72,8 +70,14 @@ class Node:
         _nothing
     )
 
-    def clone(self) -> Node:
+    def clone(self) -> NumberNode:
         return self
+
+
+class Node(NumberNode):
+    """The answers that all three kinds of sizes share."""
+
+    shape_env: ShapeEnv
 
     def str(self) -> str:
         return "a size"

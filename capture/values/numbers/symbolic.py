@@ -33,6 +33,7 @@ from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.errors import Avoid, let_mistakes_through
 from frameloom.ir.numbers import single
+from frameloom.ir.symbolic.symint import NumberNode
 
 if TYPE_CHECKING:
     from frameloom.capture.guards.source import Origin
@@ -147,10 +148,10 @@ class SymbolicNumber(ConstValue):
         if len(program) > MAX_PROGRAM:
             return None
         if self.fn is single:
-            text = _postfix(self.t, self.operands[0], program)
+            text = _postfix(self.operands[0], program)
             program += [(ctypes.c_float, 1), (C_FLOAT_VALUE, 1)]
             return text
-        texts = [_postfix(self.t, a, program) for a in self.operands]
+        texts = [_postfix(a, program) for a in self.operands]
         program.append((self.fn, len(texts)))
         return None if None in texts else f"{self.fn.__name__}({', '.join(texts)})"  # type: ignore[arg-type]
 
@@ -180,7 +181,7 @@ def outcome(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> bool | 
     if fn not in COMPARED or not any(map(is_symbolic, args)):
         return None
     program: list[Any] = []
-    texts = [_postfix(t, a, program) for a in args]
+    texts = [_postfix(a, program) for a in args]
     if None in texts or len(program) > MAX_PROGRAM:
         return None
     program.append((fn, len(args)))
@@ -189,7 +190,7 @@ def outcome(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> bool | 
     return result
 
 
-def _postfix(t: Tracer, value: Value, program: list[Any]) -> str | None:
+def _postfix(value: Value, program: list[Any]) -> str | None:
     """Appends the steps that compute the number; returns a text for it."""
     if isinstance(value, SymbolicNumber):
         return value.postfix(program)
@@ -264,7 +265,7 @@ def _never_refuses(fn: Any, numbers: list[ConstValue]) -> bool:
     return False
 
 
-class Symbol:
+class Symbol(NumberNode):
     """The node behind a torch.SymInt, SymFloat or SymBool, with the methods that PyTorch's C++ code calls."""
 
     def __init__(self, number: Any) -> None:
@@ -278,28 +279,6 @@ class Symbol:
 
     def is_bool(self) -> bool:
         return self.number.type() is bool
-
-    def is_symbolic(self) -> bool:
-        return True
-
-    def has_hint(self) -> bool:
-        return True
-
-    def is_nested_int(self) -> bool:
-        return False
-
-    def is_constant(self) -> bool:
-        return False
-
-    def _nothing(self) -> None:
-        return None
-
-    maybe_as_int = maybe_as_float = maybe_as_bool = constant_int = constant_bool = nested_int = (
-        _nothing
-    )
-
-    def clone(self) -> Symbol:
-        return self
 
     def str(self) -> str:
         return f"<{self.number.describe()}>"
