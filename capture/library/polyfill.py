@@ -86,9 +86,6 @@ class PolyfillIterator(IteratorValue):
                 return None
             raise
 
-    def getattr(self, t: Tracer, name: str) -> Value:
-        return t.instance_attribute(self, name)
-
     def parts(self) -> list[Value]:
         return list(self.state.attributes.values())
 

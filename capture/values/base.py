@@ -129,6 +129,20 @@ def is_without(cls: Any, name: str) -> bool:
     return not cls.__flags__ & 1 << 9 and not hasattr(cls, name)
 
 
+class ExistingValue(Value):
+    """An object that existed before the call, which new code may hold as a constant."""
+
+    def __init__(self, real: Any, origin: Origin | None = None) -> None:
+        self.real = real
+        self.origin = origin
+
+    def type(self) -> type:
+        return type(self.real)
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.load_constant_object(self.real)
+
+
 class LazyValue(Value):
     """An object at a source that has not been looked at. `Tracer.look` returns the value behind it and adds
     guards."""

@@ -18,7 +18,7 @@ from types import (
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.bytecode.opcodes import PY312
-from frameloom.capture.values.base import Value
+from frameloom.capture.values.base import ExistingValue, Value
 from frameloom.capture.values.const import BY_VALUE, ConstValue, is_constant
 from frameloom.capture.values.identity import identity_key
 from frameloom.errors import Break
@@ -387,16 +387,9 @@ class BoundMethodValue(Value):
         r.code.call(2)
 
 
-class BuiltinValue(Value):
+class BuiltinValue(ExistingValue):
     """A callable written in C, or one that is treated like it: torch functions, operators, methods of
     built-in types."""
-
-    def __init__(self, real: Any, origin: Origin | None = None) -> None:
-        self.real = real
-        self.origin = origin
-
-    def type(self) -> type:
-        return type(self.real)
 
     @property
     def name(self) -> str:
@@ -421,9 +414,6 @@ class BuiltinValue(Value):
 
     def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return t.call_builtin(self.real, args, kwargs)
-
-    def rebuild(self, r: Rebuilder) -> None:
-        r.load_constant_object(self.real)
 
 
 class PartialValue(Value):

@@ -5,26 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from frameloom.capture.guards.class_lookup import class_attribute
-from frameloom.capture.values.base import Value
+from frameloom.capture.values.base import ExistingValue, Value
 from frameloom.capture.values.identity import identity_key
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
-    from frameloom.capture.guards.source import Origin
     from frameloom.capture.interpreter.tracer import Tracer
-    from frameloom.capture.resume.reconstruct import Rebuilder
 
 
-class OpaqueValue(Value):
+class OpaqueValue(ExistingValue):
     """An object about which nothing is known: it can be passed on, stored and compared by identity; other
     uses break."""
-
-    def __init__(self, real: Any, origin: Origin | None) -> None:
-        self.real = real
-        self.origin = origin
-
-    def type(self) -> type:
-        return type(self.real)
 
     def _fail(self, kind: str, use: str) -> NoReturn:
         from frameloom.capture.values.numpy_values import is_of_numpy
@@ -53,6 +44,3 @@ class OpaqueValue(Value):
         if class_attribute(type(self.real), "__hash__") is not object.__hash__:
             return super().key(t)
         return identity_key(t, self)
-
-    def rebuild(self, r: Rebuilder) -> None:
-        r.load_constant_object(self.real)

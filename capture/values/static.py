@@ -18,7 +18,7 @@ from frameloom.capture.guards.class_lookup import (
     is_programs,
     works_as,
 )
-from frameloom.capture.values.base import Value
+from frameloom.capture.values.base import ExistingValue, Value
 from frameloom.capture.values.const import NONE, ConstValue, is_constant
 from frameloom.capture.values.containers.dictionary import DELETED
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
@@ -27,19 +27,11 @@ from frameloom.capture.values.policy import function_verdict
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
-    from frameloom.capture.guards.source import Origin
     from frameloom.capture.interpreter.tracer import Tracer
     from frameloom.capture.resume.reconstruct import Rebuilder
 
 
-class ClassValue(Value):
-    def __init__(self, real: type, origin: Origin | None) -> None:
-        self.real = real
-        self.origin = origin
-
-    def type(self) -> type:
-        return type(self.real)
-
+class ClassValue(ExistingValue):
     def constant(self) -> Any:
         return self.real
 
@@ -158,19 +150,9 @@ class ClassValue(Value):
     def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return t.instantiate(self, args, kwargs)
 
-    def rebuild(self, r: Rebuilder) -> None:
-        r.load_constant_object(self.real)
 
-
-class PyModuleValue(Value):
+class PyModuleValue(ExistingValue):
     """An imported module."""
-
-    def __init__(self, real: ModuleType, origin: Origin | None) -> None:
-        self.real = real
-        self.origin = origin
-
-    def type(self) -> type:
-        return type(self.real)
 
     def describe(self) -> str:
         return str(getattr(self.real, "__name__", "module"))
@@ -228,12 +210,6 @@ class PyModuleValue(Value):
         if attribute is MISSING or not isinstance(getter, FunctionType):
             return None
         return t.call(t.pinned(getter), [t.pinned(attribute), self, t.pinned(type(self.real))], {})
-
-    def setattr(self, t: Tracer, name: str, value: Value) -> None:
-        raise Break("attribute_write", f"{self.describe()}.{name} = ...")
-
-    def rebuild(self, r: Rebuilder) -> None:
-        r.load_constant_object(self.real)
 
 
 class SuperValue(Value):

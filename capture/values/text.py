@@ -47,12 +47,8 @@ class SizeTextValue(SymbolicNumber):
         self.segments = list(segments)
 
     @property
-    def is_specialized(self) -> bool:  # type: ignore[override]
+    def is_specialized(self) -> bool:
         return not any(shows_sizes(self.t, segment) for segment in self.segments)
-
-    @is_specialized.setter
-    def is_specialized(self, value: bool) -> None:
-        pass
 
     def type(self) -> type:
         return str

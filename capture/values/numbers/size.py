@@ -48,12 +48,8 @@ class SymbolicSize(SymbolicNumber):
         return self._size.shape_env.resolved(self._size)
 
     @property
-    def is_specialized(self) -> bool:  # type: ignore[override]
+    def is_specialized(self) -> bool:
         return not isinstance(self.size, Size)
-
-    @is_specialized.setter
-    def is_specialized(self, value: bool) -> None:
-        pass
 
     def describe(self) -> str:
         return f"the size {self.size!r}"

@@ -37,12 +37,8 @@ class SizeTruth(SymbolicNumber):
         self._parts: list[Value] = [size_value(t, n) for n in sizes]
 
     @property
-    def is_specialized(self) -> bool:  # type: ignore[override]
+    def is_specialized(self) -> bool:
         return known_truth(self.fn, self.sizes) is not None
-
-    @is_specialized.setter
-    def is_specialized(self, value: bool) -> None:
-        pass
 
     def describe(self) -> str:
         return "a comparison of sizes"

@@ -85,11 +85,15 @@ class SymbolicNumber(ConstValue):
         self.take: Callable[[], NumberValue] | None = None
         self._taken: NumberValue | None = None
         self.sized: Any = None  # its value as a size, if it was used as one (size.py)
-        self.is_specialized = False
+        self._has_guard = False
 
     @property
     def real(self) -> Any:  # type: ignore[override]
         return self.specialize()
+
+    @property
+    def is_specialized(self) -> bool:
+        return self._has_guard
 
     def type(self) -> type:
         return type(self.hint)
@@ -106,14 +110,14 @@ class SymbolicNumber(ConstValue):
         if not self.is_specialized:
             if self.site is not None:
                 raise Avoid(self.site)
-            self.is_specialized = True
+            self._has_guard = True
             try:
                 if self.sized is not None:
                     int(self.sized)
                 for operand in self.operands:
                     hint_of(operand, specialize=True)
             except BaseException:  # it depends on data: it stays computed from that
-                self.is_specialized = False
+                self._has_guard = False
                 raise
             self.t.specialized_numbers.append(self)
             if self.origin is not None:
@@ -122,7 +126,7 @@ class SymbolicNumber(ConstValue):
 
     def unspecialize(self) -> None:
         """Takes back the guard of its value, since nothing depends on the value."""
-        self.is_specialized = False
+        self._has_guard = False
         if self.origin is not None:
             self.t.guards.forget(self.origin, "equal", self.hint)
 
