@@ -37,7 +37,6 @@ LOW = -1e4  # among scores, such a number is as good as -inf
 LOWEST = -1e30  # beside such a number, scores vanish
 SAME = (aten.alias.default, aten.detach.default)
 RESHAPES = (aten.view.default, aten._unsafe_view.default)
-COPIES = (aten.clone.default, aten.contiguous.default)
 VIEWS = (*SAME, *RESHAPES, aten.transpose.int, aten.permute.default, aten.unsqueeze.default)
 
 
@@ -187,13 +186,13 @@ READERS: dict[Any, Callable[[Node], Scores]] = {
     aten.bmm.default: _product,
     aten.mm.default: _product,
     aten.baddbmm.default: _plus_product,
-    **dict.fromkeys((*SAME, *COPIES, aten._to_copy.default), _same),
+    **dict.fromkeys((*SAME, aten.clone.default, aten._to_copy.default), _same),
     **dict.fromkeys((*RESHAPES, aten.expand.default), _reshaped),
     aten.mul.Tensor: _times,
     aten.div.Tensor: _divided,
     aten.add.Tensor: _plus,
     **dict.fromkeys((aten.masked_fill.Scalar, aten.masked_fill.Tensor), _filled),
-    **dict.fromkeys((aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf), _chosen),
+    aten.where.self: _chosen,
 }  # fmt: skip
 
 READ_THROUGH = frozenset({*READERS, *VIEWS, *SOFTMAX})
@@ -267,7 +266,7 @@ def _product_with_values(softmax: Node) -> Node:
             if user.args[0] is not node or user.args[1] is node:
                 raise NotAttention
             return user
-        passing = (*SAME, *COPIES, *RESHAPES, aten._to_copy.default, aten.expand.default)
+        passing = (*SAME, aten.clone.default, *RESHAPES, aten._to_copy.default, aten.expand.default)
         if user.target not in passing or shape_of(user)[-2:] != rows:
             raise NotAttention
         if math.prod(shape_of(user)) != math.prod(shape_of(softmax)):
@@ -310,7 +309,7 @@ class _Builder:
         if shape_of(inner) != wanted:
             inner = self(aten.view.default, node, list(wanted))
         source = inner
-        while inner.target in (*COPIES, *SAME) or (
+        while inner.target in (aten.clone.default, *SAME) or (
             inner.target is aten.expand.default and shape_of(inner.args[0]) == wanted
         ):
             inner = inner.args[0]
@@ -409,7 +408,7 @@ def _ends_in_copies(node: Node, layout: torch.Tensor) -> bool:
                 return False
             if not _ends_in_copies(user, inside):
                 return False
-        elif user.target not in COPIES:
+        elif user.target is not aten.clone.default:
             return False
     return bool(node.users)
 

@@ -57,7 +57,7 @@ from frameloom.capture.tensors.leaves import (
     leaves_or,
     turning_on,
 )
-from frameloom.capture.values.base import NULL, LazyValue, Value
+from frameloom.capture.values.base import NULL, Value
 from frameloom.capture.values.const import ConstValue, is_nan
 from frameloom.capture.values.containers.container import ListValue, TupleValue
 from frameloom.capture.values.containers.dictionary import DictValue
@@ -218,14 +218,10 @@ def _unseen(capture: Capture, result: Value) -> set[int]:
     own = t.known(capture.slots[len(argument_names(code)) - 1])
     if own is None or id(own) not in t.changed:
         return set()
-    written = [part for value in t.changed.values() if value is not own for part in _parts(value)]
+    written = [part for value in t.changed.values() if value is not own for part in value.parts()]
     if own in reachable([result, *written]):
         return set()
     return {id(own)}
-
-
-def _parts(value: Value) -> list[Value]:
-    return [] if isinstance(value, LazyValue) else value.parts()
 
 
 def _recipe(value: Value, region: CompiledRegion, seen: set[int]) -> Any:

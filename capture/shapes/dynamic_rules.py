@@ -24,7 +24,6 @@ from frameloom.capture.shapes.registry import (
     wrap_dim,
     wrap_dims,
 )
-from frameloom.capture.shapes.view_rules import expand
 from frameloom.capture.tensors.sized import dense_strides, empty_strided, has_channels_last_strides
 from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.expr import Int, Size, hint_of
@@ -385,14 +384,6 @@ def _index_select(func: Any, x: Any, dim: int, index: Any) -> Any:
 @sized_rule(aten.embedding.default)
 def _embedding(func: Any, weight: Any, indices: Any, *rest: Any) -> Any:
     return empty([*indices.shape, weight.shape[1]], weight.dtype) if weight.dim() == 2 else None
-
-
-@sized_rule(aten.broadcast_tensors.default)
-def _broadcast_tensors(func: Any, tensors: Sequence[Any]) -> Any:
-    shape = broadcast(*(t.shape for t in tensors))
-    if shape is None:
-        return None
-    return [expand(None, t, shape) for t in tensors]
 
 
 @sized_rule(aten.repeat.default)

@@ -197,7 +197,7 @@ UNTAGGED = (
 )  # fmt: skip
 # Ops whose kernels allocate the result by `empty_like`.
 PRESERVING = (
-    aten.hardtanh.default, aten.relu6.default, aten.nan_to_num.default, aten.deg2rad.default,
+    aten.hardtanh.default, aten.nan_to_num.default, aten.deg2rad.default,
     aten.rad2deg.default, aten._prelu_kernel.default,
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.shapes.registry import empty, sized_rule, wrap_dim
+from frameloom.capture.shapes.registry import sized_rule, wrap_dim
 from frameloom.capture.tensors.sized import empty_strided, strides_of
 from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.compare import bounds, equal, fits, same
@@ -114,15 +114,6 @@ def _view(func: Any, x: Any, shape: Sequence[Int]) -> Any:
         return None
     strides = view_strides(sizes, x.shape, x.stride())
     return None if strides is None else _like(x, sizes, strides)
-
-
-@sized_rule(aten.reshape.default)
-def _reshape(func: Any, x: Any, shape: Sequence[Int]) -> Any:
-    sizes = infer_size(shape, x.shape)
-    if sizes is None:
-        return None
-    seen = _view(func, x, sizes)
-    return empty(sizes, x.dtype) if seen is None else seen
 
 
 @sized_rule(aten.alias.default, aten.detach.default, aten.lift_fresh.default)

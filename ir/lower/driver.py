@@ -21,8 +21,6 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.library import CALLS, OUT_FORMS, READ
 from frameloom.ir.lower import lazy
 from frameloom.ir.lower.geometry import (
-    COPIES,
-    VIEWS,
     WRITE_BACK,
     arguments_of,
     base_of,
@@ -267,7 +265,7 @@ class Lowering:
             bad = (~holds).node
             return self.check(node.name, bad, "RuntimeError", arguments[1], node, waits=True)
         val = node.meta.get("val")
-        if (is_view(target) and name not in COPIES) or name in VIEWS:
+        if is_view(target):
             try:
                 if node.args[0] in self.layouts.raw or lazy.bits_of(val):
                     return lazy.view(self, node, val)

@@ -20,10 +20,7 @@ from frameloom.ir.substitute import space
 from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.expr import Size, number
 
-# Views whose schema does not say so; and ops whose schema says "may be a view", but that copy when they are
-# recorded.
-VIEWS = frozenset({"aten._unsafe_view.default"})
-COPIES = frozenset({"aten.contiguous.default"})
+VIEWS = frozenset({"aten._unsafe_view.default"})  # views whose schema does not say so
 WRITE_BACK = "aten.copy_.default"
 
 
@@ -38,14 +35,14 @@ _IS_VIEW: dict[Any, bool] = {}
 
 
 def is_view(target: Any) -> bool:
-    """Whether the op's schema says that it returns a view of its first argument."""
+    """Whether the op returns a view of its first argument."""
     if not isinstance(target, torch._ops.OpOverload):
         return False  # a Python function that was made for one graph
     if target not in _IS_VIEW:
         schema = target._schema
         returned = [r.alias_info for r in schema.returns]
         first = schema.arguments[0].alias_info if schema.arguments else None
-        _IS_VIEW[target] = bool(
+        _IS_VIEW[target] = str(target) in VIEWS or bool(
             returned and returned[0] is not None and not returned[0].is_write and first is not None
         )
     return _IS_VIEW[target]
@@ -156,16 +153,12 @@ def used_results(node: torch.fx.Node) -> set[int]:
     return {int(u.args[1]) for u in node.users if u.target is operator.getitem}  # type: ignore[arg-type]
 
 
-def _is_alias(target: Any) -> bool:
-    return (is_view(target) and str(target) not in COPIES) or str(target) in VIEWS
-
-
 def is_only_stored(node: torch.fx.Node) -> bool:
     """Whether the graph only returns the node or writes it back, directly or as a view."""
     return all(
         u.op == "output"
         or str(u.target) == WRITE_BACK
-        or ((u.target is operator.getitem or _is_alias(u.target)) and is_only_stored(u))
+        or ((u.target is operator.getitem or is_view(u.target)) and is_only_stored(u))
         for u in node.users
     )
 
@@ -177,7 +170,7 @@ def base_of(node: torch.fx.Node) -> tuple[torch.fx.Node, int]:
         target: Any = node.target
         if target is operator.getitem:
             result = int(node.args[1])  # type: ignore[arg-type]
-        elif not (_is_alias(target) or str(target) == WRITE_BACK):
+        elif not (is_view(target) or str(target) == WRITE_BACK):
             break
         else:
             result = 0

@@ -130,9 +130,6 @@ class Size(torch.SymInt):
     def __new__(cls, *_: object) -> Size:
         raise TypeError("sizes are made by arithmetic")
 
-    def __init__(self) -> None:
-        pass
-
     @property
     def node(self) -> Any:
         """The object that answers PyTorch's C++ code."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from frameloom.ir.fallible import may_raise, never_raises
-from frameloom.ir.lower.geometry import VIEWS, WRITE_BACK, base_of, flatten, is_view, scatter_of
+from frameloom.ir.lower.geometry import WRITE_BACK, base_of, flatten, is_view, scatter_of
 from frameloom.ir.lower.state import Layouts
 from frameloom.ir.lower.table import TABLE, Ref, Scattered, positions, read
 from frameloom.ir.program import Buffer, Kind, Store
@@ -103,7 +103,7 @@ def _may_fail(node: torch.fx.Node) -> bool:
     if name == WRITE_BACK or node.target is operator.getitem:
         return False
     of_floats = getattr(val, "dtype", torch.int64).is_floating_point
-    if name in VIEWS or is_view(node.target):
+    if is_view(node.target):
         return False
     given = [n.meta.get("val") for n in node.all_input_nodes]
     unknown = name not in TABLE or any(0 in getattr(v, "shape", ()) for v in given)

@@ -431,9 +431,7 @@ def addcdiv(x: Expr, a: Expr, b: Expr, value: Number, on_gpu: bool) -> Expr:
     return x + (a.constant(value) * (a / b) if on_gpu else a.constant(value) * a / b)
 
 
-@lowering(
-    "aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar", numbers=True, elementwise=True,
-)  # fmt: skip
+@lowering("aten.where.self", numbers=True, elementwise=True)
 def where_self(call: Call, condition: Ref, a: Ref | Number, b: Ref | Number) -> Expr:
     common = common_dtype([a, b])
     test = read(condition, call.at()).cast(DType.BOOL)
@@ -457,12 +455,7 @@ def to_copy(call: Call, x: Ref, *options: Any) -> Expr:
     return read(x, call.at())
 
 
-@lowering(
-    "aten.clone.default",
-    "aten.contiguous.default",
-    "aten.lift_fresh_copy.default",
-    elementwise=True,
-)
+@lowering("aten.clone.default", "aten.lift_fresh_copy.default", elementwise=True)
 def clone(call: Call, x: Ref, *memory_format: Any) -> Expr:
     return read(x, call.at())
 
