@@ -94,7 +94,7 @@ int guard_is_sequence(PyObject *object);
 /* The length of a container, read without running Python code; -1 for other objects. */
 Py_ssize_t guard_length_of(PyObject *object);
 PyObject *add_sequence_type(PyObject *module, PyObject *type);
-int guards_add_loads(PyObject *module);     /* the kinds of loads, for Python */
+int guards_add_loads(PyObject *module); /* the kinds of loads, for Python */
 PyObject *guards_child_path(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
 /* --- entry.c --- */
