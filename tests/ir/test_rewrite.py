@@ -3,8 +3,10 @@
 import math
 
 import pytest
+import torch
 
 from frameloom.ir.dtype import DType
+from frameloom.ir.interp import compute
 from frameloom.ir.node import Axis, Node, axis, cast, const, load
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kind
@@ -21,6 +23,16 @@ def test_rounding_is_kept():
     half = load(Buffer("h", DType.BF16, (4,), (1,), Kind.INPUT), axis(Axis("i0x4", 4)))
     assert rewriter.roots([cast(DType.BF16, cast(DType.F32, half))]) == [half]
     assert not holds_all(DType.BF16, DType.F16) and not holds_all(DType.F32, DType.I32)
+
+
+@pytest.mark.parametrize("narrow", [DType.U8, DType.I8, DType.I16])
+@pytest.mark.parametrize("source", [DType.U8, DType.I8, DType.I16, DType.I32])
+def test_integers_that_wrap_around_are_cast_through(source, narrow):
+    numbers = torch.tensor([-1, -128, 0, 5, 127, 200, 255, 300]).to(source.to_torch())
+    x = Buffer("x", source, (8,), (1,), Kind.INPUT)
+    value = cast(DType.I32, cast(narrow, load(x, axis(Axis("i0x8", 8)))))
+    (rewritten,) = Rewriter(ALL_RULES).roots([value])
+    assert torch.equal(compute(rewritten, {x: numbers}), compute(value, {x: numbers}))
 
 
 def test_choosing_among_rounded_values_rounds_nothing():
