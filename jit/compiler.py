@@ -23,6 +23,7 @@ from frameloom.compile_lock import compile_lock, others_may_compile
 from frameloom.config import config
 from frameloom.debug import Trail, forget_notices, log, notice
 from frameloom.errors import (
+    NEEDS_GRADIENT,
     BuildError,
     FrameloomError,
     FullGraphError,
@@ -291,7 +292,7 @@ class Compiler:
     def add_plain(self, reason: str) -> None:
         """Records that a case is left to plain Python."""
         _counts["plain"] += 1
-        if "gradient" in reason:
+        if f": {NEEDS_GRADIENT}" in f": {reason}":
             notice(
                 "gradient",
                 f"{reason}; such calls run as plain Python for now (use torch.no_grad() where none is needed)",

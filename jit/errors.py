@@ -82,6 +82,10 @@ class Break(Exception):
         self.detail = detail
 
 
+# The reason of a call that runs as plain Python because autograd has to see it.
+NEEDS_GRADIENT = "a gradient is needed"
+
+
 class Skip(Exception):
     """This frame is not captured; `reason` (one line) goes to the log of breaks."""
 

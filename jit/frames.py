@@ -26,6 +26,7 @@ from frameloom.capture.resume.resume_function import is_made
 from frameloom.capture.values import policy
 from frameloom.compiler import Compiler
 from frameloom.debug import Trail
+from frameloom.errors import NEEDS_GRADIENT
 
 MAX_ENTRIES = 8  # per function
 BEFORE_AN_OP = 4  # most frames of PyTorch between an operator and its Python function
@@ -52,7 +53,9 @@ class FrameCompiler(Compiler):
         if entry is None and self.too_deep:
             return False
         plain = entry is not None and entry.kind == "plain"
-        if plain and ("gradient" in entry.target or entry.varies):  # other calls may be compiled
+        if plain and (
+            entry.target.startswith(NEEDS_GRADIENT) or entry.varies
+        ):  # other calls may be compiled
             return entry
         return entry if self.graphs > graphs else None
 

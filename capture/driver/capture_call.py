@@ -33,7 +33,7 @@ from frameloom.capture.values import policy
 from frameloom.capture.values.base import NotConstant, Raised, Value
 from frameloom.capture.values.containers.iterator import SequenceIterator
 from frameloom.debug import log
-from frameloom.errors import Avoid, Break, Skip
+from frameloom.errors import NEEDS_GRADIENT, Avoid, Break, Skip
 
 MAX_ATTEMPTS = 20
 OURS = (Broken, Break, Skip, Raised, NotConstant)
@@ -243,7 +243,7 @@ class Capture:
             if self.has_failed:  # it fails with either answer
                 self.session.reports_compiling = True
         if broken.cause.kind == "gradient":
-            return self._plain("a gradient is needed")
+            return self._plain(NEEDS_GRADIENT)
         self._count_ops()
         behind = [names_in(state.code) for state in broken.states]
         self.tracer.recorder.history.writes_unnoticed = not UNNOTICED.isdisjoint(

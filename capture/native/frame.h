@@ -55,7 +55,7 @@ static inline _PyInterpreterFrame *frame_current(PyThreadState *thread) {
  * than recursion itself. Lending the cost of a call keeps the depth that a program can reach as it is
  * without the hook. */
 static inline void frame_lend_recursion(PyThreadState *thread, int units) {
-#if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030E0000
+#if PY_VERSION_HEX >= 0x030C0000
     thread->c_recursion_remaining += units;
 #else
     (void)thread, (void)units;
@@ -64,9 +64,7 @@ static inline void frame_lend_recursion(PyThreadState *thread, int units) {
 
 /* How many more calls of Python functions the recursion limit allows in this thread. */
 static inline int frame_stack_room(PyThreadState *thread) {
-#if PY_VERSION_HEX >= 0x030E0000
-    return thread->py_recursion_remaining;
-#elif PY_VERSION_HEX >= 0x030C0000
+#if PY_VERSION_HEX >= 0x030C0000
     return Py_MIN(thread->py_recursion_remaining, thread->c_recursion_remaining);
 #else
     return thread->recursion_remaining;

@@ -38,7 +38,7 @@ def sizes_of(captured: CapturedGraph) -> tuple[Symbol, ...]:
     )
 
 
-def at_sizes(captured: CapturedGraph, known: Mapping[Symbol, int]) -> CapturedGraph:
+def captured_at_sizes(captured: CapturedGraph, known: Mapping[Symbol, int]) -> CapturedGraph:
     """Returns `captured`, specialized for calls in which the symbols have these values."""
     return replace(
         captured, graph=_Copy(captured.graph, captured.shape_env, known).graph, shape_env=None

@@ -65,7 +65,7 @@ from frameloom.capture.values.function import CellValue
 from frameloom.capture.values.numbers.symbolic import is_symbolic
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.config import config
-from frameloom.errors import Avoid, Break, Skip
+from frameloom.errors import NEEDS_GRADIENT, Avoid, Break, Skip
 
 if TYPE_CHECKING:
     from frameloom.capture.driver.capture_call import Capture
@@ -121,7 +121,7 @@ class CompiledRegion:
                 )
             except Break as cause:
                 avoid_unbacked(t.recorder)
-                raise leaves_or(t, Skip(f"a gradient is needed: {cause}")) from cause
+                raise leaves_or(t, Skip(f"{NEEDS_GRADIENT}: {cause}")) from cause
             if self.graph.backward is not None:
                 watch_autograd(t)
             if t.recorder.history.turned_on:

@@ -113,13 +113,13 @@ def current(fake: Fake, tape: Tape) -> Any:
 def look_beside(parent: Fake, func: Any, site: Any = None) -> None:
     """Raises if a view by `as_strided` may have elements between those of its parent. After a write to the
     parent, the parent's node has only its own elements. `site`: where the view was made before that write."""
-    if func is aten.as_strided.default and parent.memory.version and not _is_whole(parent):
+    if func is aten.as_strided.default and parent.memory.version and not _has_no_gaps(parent):
         if site is not None:
             raise Avoid(site)
         raise Break("data_pointer", "as_strided(...) of a tensor with gaps that was written to")
 
 
-def _is_whole(fake: Fake) -> bool:
+def _has_no_gaps(fake: Fake) -> bool:
     return bool(_extent(fake.shape, fake.stride()) == fake.numel())
 
 

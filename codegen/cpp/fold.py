@@ -319,7 +319,7 @@ class Folds(RowBuffers):
             )
         return partials
 
-    def store_partial(self, p: Pass, partial: list[Partial], chunk: str) -> None:
+    def store_partial(self, partial: list[Partial], chunk: str) -> None:
         for part in partial:
             done = self._combined(self._open[part.accumulator.fold].pop())
             for to, name in zip(part.accumulator.names, done.names, strict=True):
@@ -329,7 +329,7 @@ class Folds(RowBuffers):
                 wide = name if done.width == 1 else self.converted(name, v)
                 self.line(f"{to.format(c=chunk)} = {wide};")
 
-    def combine_partial(self, p: Pass, partial: list[Partial], chunks: int | str) -> None:
+    def combine_partial(self, partial: list[Partial], chunks: int | str) -> None:
         """Combines the chunks' results in order and gives the reductions their values."""
         for part in partial:
             a = part.accumulator

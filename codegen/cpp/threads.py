@@ -52,9 +52,9 @@ class Threads(AccumulatorStrips):
         self.open(f"{PRAGMA}{_when(p)}\nfor (i64 {c} = 0; {c} < {chunks}; {c}++)")
         self.start_folds(p)
         self._work_items(p, f"{c} * {total} / {chunks}", f"({c} + 1) * {total} / {chunks}")
-        self.store_partial(p, partial, c)
+        self.store_partial(partial, c)
         self.close()
-        self.combine_partial(p, partial, chunks)
+        self.combine_partial(partial, chunks)
 
     def _runs(self, p: Pass) -> None:
         """Writes a loop in which each thread takes neighbouring blocks of the lane axis as one, for any

@@ -19,7 +19,7 @@ import torch
 from frameloom.backend.background import background, ends
 from frameloom.capture import _capture
 from frameloom.capture.recording.captured_graph import CapturedGraph
-from frameloom.capture.recording.static_graph import at_sizes, sizes_of
+from frameloom.capture.recording.static_graph import captured_at_sizes, sizes_of
 from frameloom.compile_lock import compile_lock
 from frameloom.config import config
 from frameloom.debug import Trail, log
@@ -66,7 +66,7 @@ class Steady:
         try:
             with compile_lock():
                 known = dict(zip(self.symbols, values, strict=True))
-                own = self.compile(at_sizes(self.captured, known), self.options, trail)
+                own = self.compile(captured_at_sizes(self.captured, known), self.options, trail)
             plan.specialize(values, own)
             log(
                 "sizes",

@@ -43,7 +43,7 @@ struct SizeGroup {
     std::vector<int> computed; // sizes, in order
     std::vector<SizePlace> places;
     std::vector<Layout *> layouts;
-    std::vector<int> views, kernels, launches, externs, scratch;
+    std::vector<int> views, kernels, launches, externs;
     bool known = false; // whether the Program is up to date with the sizes that were read last
 };
 

@@ -131,3 +131,15 @@ def test_the_limit_holds_after_a_compile():
     before = depth()
     jit(deep)(x, 3)
     assert abs(depth() - before) < 5
+
+
+def test_a_function_whose_name_speaks_of_gradients_needs_none():
+    def policy_gradient(x):
+        return x + 1
+
+    with (
+        warnings.catch_warnings(),
+        torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t),
+    ):
+        warnings.simplefilter("error")
+        assert jit(policy_gradient)(torch.ones(2)).tolist() == [2, 2]

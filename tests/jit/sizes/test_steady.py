@@ -164,7 +164,7 @@ def test_a_build_that_fails_leaves_the_general_version(built, monkeypatch):
     def at_sizes(captured, known):
         raise ValueError("no")
 
-    monkeypatch.setattr(frameloom.backend.hot_shapes, "at_sizes", at_sizes)
+    monkeypatch.setattr(frameloom.backend.hot_shapes, "captured_at_sizes", at_sizes)
     monkeypatch.setattr(frameloom.backend.hot_shapes, "config", frameloom.config.Config())
     jitted = jit(rows, dynamic=True)
     often(jitted, rows, torch.randn(4, 6))
