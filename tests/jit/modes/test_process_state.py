@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from frameloom import jit
+from frameloom.debug import forget_notices
 
 
 class Watcher:
@@ -137,9 +138,9 @@ def test_a_function_whose_name_speaks_of_gradients_needs_none():
     def policy_gradient(x):
         return x + 1
 
-    with (
-        warnings.catch_warnings(),
-        torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t),
-    ):
-        warnings.simplefilter("error")
+    forget_notices()
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)
+    with warnings.catch_warnings(record=True) as given, hooks:
+        warnings.simplefilter("always")
         assert jit(policy_gradient)(torch.ones(2)).tolist() == [2, 2]
+    assert not given
