@@ -81,7 +81,7 @@ int global_state_traverse(GlobalState *state, visitproc visit, void *arg);
 int global_state_matches(const GlobalState *state);
 PyObject *global_state_difference(const GlobalState *state); /* in words; NULL without exception if none */
 
-/* --- guards.h: the guards of one entry --- */
+/* --- guard.h: the guards of one entry --- */
 typedef struct Guards Guards;
 extern PyTypeObject Guards_Type, Lengths_Type;
 /* Whether all guards pass, by the short walk. Then `slots` receives owned references to the plan's inputs.

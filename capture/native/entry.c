@@ -4,7 +4,7 @@
  * outputs by a recipe, all without a Python frame. A code entry has a function with rewritten code; a
  * plain entry runs the original function.
  */
-#include "guards.h"
+#include "guard.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* The kinds of checks of containers, dictionaries of instances, and classes. */
-#include "guards.h"
+#include "guard.h"
 
 /* --- lengths --- */
 

@@ -5,7 +5,7 @@
  * check ("new_length") stores the length here. This data only affects speed: a plain entry is right for
  * every call.
  */
-#include "guards.h"
+#include "guard.h"
 
 enum { RECENT = 16, KNOWN = 64, PATIENCE = 32, GROWTH = 6 };
 

@@ -3,7 +3,7 @@
  * A load is one row of `guard_loads`. Guards read objects by it at each call; new code reads them by it
  * after a graph break, and Python takes its name from here.
  */
-#include "guards.h"
+#include "guard.h"
 
 /* --- keys --- */
 

@@ -1,8 +1,43 @@
-/* Look-ups for guards: keys, attributes of instances and classes.
+/* What guards read and compare without running Python code: constants, keys, attributes of instances and
+ * classes.
  *
  * A look-up that would run Python code finds nothing.
  */
-#include "guards.h"
+#include "guard.h"
+
+#include <string.h>
+
+int constant_supported(PyObject *object) {
+    if (PyTuple_CheckExact(object)) {
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); i++)
+            if (!constant_supported(PyTuple_GET_ITEM(object, i))) return 0;
+        return 1;
+    }
+    return object == Py_None || object == Py_Ellipsis || PyBool_Check(object) || PyLong_CheckExact(object) ||
+           PyFloat_CheckExact(object) || PyComplex_CheckExact(object) || PyUnicode_CheckExact(object) ||
+           PyBytes_CheckExact(object);
+}
+
+int constant_equal(PyObject *left, PyObject *right) {
+    if (left == right) return 1;
+    PyTypeObject *type = Py_TYPE(left);
+    if (type != Py_TYPE(right)) return 0;
+    if (type == &PyLong_Type || type == &PyUnicode_Type || type == &PyBytes_Type) {
+        int equal = PyObject_RichCompareBool(left, right,
+                                             Py_EQ); /* of exact builtin types: no Python code, no error */
+        return equal == 1;
+    }
+    if (type == &PyFloat_Type)
+        return memcmp(&((PyFloatObject *)left)->ob_fval, &((PyFloatObject *)right)->ob_fval,
+                      sizeof(double)) == 0;
+    if (type == &PyComplex_Type)
+        return memcmp(&((PyComplexObject *)left)->cval, &((PyComplexObject *)right)->cval,
+                      sizeof(Py_complex)) == 0;
+    if (type != &PyTuple_Type || PyTuple_GET_SIZE(left) != PyTuple_GET_SIZE(right)) return 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(left); i++)
+        if (!constant_equal(PyTuple_GET_ITEM(left, i), PyTuple_GET_ITEM(right, i))) return 0;
+    return 1;
+}
 
 /* Borrowed value under `key`, NULL without an exception. */
 PyObject *guard_dict_find(PyObject *dict, PyObject *key, Py_hash_t hash) {

@@ -4,7 +4,7 @@
  * written in C and its number of operands. The operands are exact ints and floats, or tensors for
  * Tensor.item. Earlier guards ensure this, so no Python code runs.
  */
-#include "guards.h"
+#include "guard.h"
 
 #define OPERANDS 16 /* on the stack at once */
 

@@ -10,7 +10,7 @@
  * the class of an instance, lists, cells, parts of functions, tensors. Steps that read arguments come
  * first, because these differ most often.
  */
-#include "guards.h"
+#include "guard.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * The program is in postfix form over 64-bit integers: triples of an operation and two operands. The check
  * fails on overflow, on a division by 0, and if a value is not a tensor or an int as expected.
  */
-#include "guards.h"
+#include "guard.h"
 
 #include <string.h>
 

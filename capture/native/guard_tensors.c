@@ -1,5 +1,5 @@
 /* The kinds of checks of tensors: their headers, their histories, where their memory lies. */
-#include "guards.h"
+#include "guard.h"
 
 /* --- one tensor --- */
 

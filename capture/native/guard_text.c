@@ -2,7 +2,7 @@
  *
  * What is special about a kind of check is text in its row.
  */
-#include "guards.h"
+#include "guard.h"
 
 #include <string.h>
 
@@ -78,7 +78,7 @@ static PyObject *step_text(const Guards *guards, const Step *step) {
     return text;
 }
 
-static PyObject *failure_text(const Guards *guards, const Step *step, PyObject **values) {
+PyObject *guard_failure(const Guards *guards, const Step *step, PyObject **values) {
     const GuardKind *kind = step->kind;
     PyObject *path = guard_path(guards, step->node), *object = values[step->node], *actual = NULL;
     if (kind->load) return PyUnicode_FromFormat("%U: expected to exist, not found", path);
@@ -106,58 +106,4 @@ PyObject *guards_texts(Guards *guards) {
         Py_XDECREF(text);
     }
     return list;
-}
-
-PyObject *guards_explain(Guards *guards, const Call *call) {
-    PyObject **values = PyMem_Calloc(guards_node_count(guards) + 1, sizeof *values);
-    if (values == NULL) return PyErr_NoMemory();
-    Py_ssize_t failed = guards_walk(guards, call, values);
-    PyObject *text;
-    if (failed == GUARDS_PASS)
-        text = Py_NewRef(Py_None);
-    else if (failed == GUARDS_GLOBAL_STATE)
-        text = global_state_difference(guards->global_state);
-    else
-        text = failure_text(guards, &guards->steps[failed], values);
-    guards_release(guards, values);
-    PyMem_Free(values);
-    if (text == NULL && !PyErr_Occurred()) text = Py_NewRef(Py_None);
-    return text;
-}
-
-/* Binds the arguments as a call does if `kwargs` is given; otherwise `args` are the bound slots. */
-PyObject *guards_explain_failure(Guards *guards, PyObject *args) {
-    PyObject *positional, *kwargs, *function, *text = NULL;
-    if (!PyArg_ParseTuple(args, "O!OO!", &PyTuple_Type, &positional, &kwargs, &PyFunction_Type, &function))
-        return NULL;
-    if (!PyDict_Check(kwargs)) {
-        Call call = {((PyTupleObject *)positional)->ob_item, PyTuple_GET_SIZE(positional),
-                     (PyFunctionObject *)function};
-        return guards_explain(guards, &call);
-    }
-    Py_ssize_t count = PyTuple_GET_SIZE(positional), named = PyDict_GET_SIZE(kwargs), at = 0, i = 0;
-    PyObject *names = PyTuple_New(named), *key, *value;
-    PyObject **flat = PyMem_Malloc((count + named + 1) * sizeof *flat);
-    if (names == NULL || flat == NULL) {
-        Py_XDECREF(names);
-        PyMem_Free(flat);
-        return PyErr_NoMemory();
-    }
-    for (i = 0; i < count; i++) flat[i] = PyTuple_GET_ITEM(positional, i);
-    for (i = 0; PyDict_Next(kwargs, &at, &key, &value); i++) {
-        PyTuple_SET_ITEM(names, i, Py_NewRef(key));
-        flat[count + i] = value;
-    }
-    Bound bound;
-    int fits = bind_arguments((PyFunctionObject *)function, flat, count, names, &bound);
-    if (fits > 0) {
-        Call call = {bound.slots, bound.count, (PyFunctionObject *)function};
-        text = guards_explain(guards, &call);
-        bound_release(&bound);
-    } else if (fits == 0) {
-        text = PyUnicode_FromString("the arguments do not fit the function's signature");
-    }
-    Py_DECREF(names);
-    PyMem_Free(flat);
-    return text;
 }

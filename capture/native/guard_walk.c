@@ -3,7 +3,7 @@
  * No step runs Python code, releases the GIL or leaves an exception set: a load that fails is a failed
  * guard.
  */
-#include "guards.h"
+#include "guard.h"
 
 /* Whether the step passes; a load stores its object in `values`. */
 static inline int run_step(const Step *step, const Call *call, PyObject **values) {
@@ -120,4 +120,21 @@ int guards_pass(Guards *guards, const Call *call, PyObject **slots) {
     guards_release(guards, values);
     sections->busy = 0;
     return passed;
+}
+
+PyObject *guards_explain(Guards *guards, const Call *call) {
+    PyObject **values = PyMem_Calloc(guards_node_count(guards) + 1, sizeof *values);
+    if (values == NULL) return PyErr_NoMemory();
+    Py_ssize_t failed = guards_walk(guards, call, values);
+    PyObject *text;
+    if (failed == GUARDS_PASS)
+        text = Py_NewRef(Py_None);
+    else if (failed == GUARDS_GLOBAL_STATE)
+        text = global_state_difference(guards->global_state);
+    else
+        text = guard_failure(guards, &guards->steps[failed], values);
+    guards_release(guards, values);
+    PyMem_Free(values);
+    if (text == NULL && !PyErr_Occurred()) text = Py_NewRef(Py_None);
+    return text;
 }

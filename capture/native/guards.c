@@ -4,7 +4,7 @@
  * node. guard_walk.c walks the steps (its fast paths are in guard_sections.c); guard_text.c describes
  * them.
  */
-#include "guards.h"
+#include "guard.h"
 
 #include <string.h>
 
@@ -249,6 +249,43 @@ static PyObject *Guards_describe(Guards *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* Binds the arguments as a call does if `kwargs` is given; otherwise `args` are the bound slots. */
+static PyObject *Guards_explain_failure(Guards *self, PyObject *args) {
+    PyObject *positional, *kwargs, *function, *text = NULL;
+    if (!PyArg_ParseTuple(args, "O!OO!", &PyTuple_Type, &positional, &kwargs, &PyFunction_Type, &function))
+        return NULL;
+    if (!PyDict_Check(kwargs)) {
+        Call call = {((PyTupleObject *)positional)->ob_item, PyTuple_GET_SIZE(positional),
+                     (PyFunctionObject *)function};
+        return guards_explain(self, &call);
+    }
+    Py_ssize_t count = PyTuple_GET_SIZE(positional), named = PyDict_GET_SIZE(kwargs), at = 0, i = 0;
+    PyObject *names = PyTuple_New(named), *key, *value;
+    PyObject **flat = PyMem_Malloc((count + named + 1) * sizeof *flat);
+    if (names == NULL || flat == NULL) {
+        Py_XDECREF(names);
+        PyMem_Free(flat);
+        return PyErr_NoMemory();
+    }
+    for (i = 0; i < count; i++) flat[i] = PyTuple_GET_ITEM(positional, i);
+    for (i = 0; PyDict_Next(kwargs, &at, &key, &value); i++) {
+        PyTuple_SET_ITEM(names, i, Py_NewRef(key));
+        flat[count + i] = value;
+    }
+    Bound bound;
+    int fits = bind_arguments((PyFunctionObject *)function, flat, count, names, &bound);
+    if (fits > 0) {
+        Call call = {bound.slots, bound.count, (PyFunctionObject *)function};
+        text = guards_explain(self, &call);
+        bound_release(&bound);
+    } else if (fits == 0) {
+        text = PyUnicode_FromString("the arguments do not fit the function's signature");
+    }
+    Py_DECREF(names);
+    PyMem_Free(flat);
+    return text;
+}
+
 /* passes(slots, function): whether a call with these bound arguments would be accepted. */
 static PyObject *Guards_passes(Guards *self, PyObject *const *args, Py_ssize_t nargs) {
     if (nargs != 2 || !PyTuple_Check(args[0]) || !PyFunction_Check(args[1])) {
@@ -285,7 +322,7 @@ static PyMethodDef Guards_methods[] = {
     {"global_state", (PyCFunction)Guards_global_state, METH_NOARGS, "global_state()"},
     {"slot", (PyCFunction)Guards_slot, METH_O, "slot(node) -> position"},
     {"describe", (PyCFunction)Guards_describe, METH_VARARGS, "describe(node, path)"},
-    {"explain_failure", (PyCFunction)guards_explain_failure, METH_VARARGS,
+    {"explain_failure", (PyCFunction)Guards_explain_failure, METH_VARARGS,
      "explain_failure(args, kwargs, function) -> str | None"},
     {"passes", _PyCFunction_CAST(Guards_passes), METH_FASTCALL, "passes(slots, function) -> bool"},
     {"is_stale", (PyCFunction)Guards_is_stale, METH_NOARGS,

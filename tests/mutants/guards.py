@@ -26,7 +26,7 @@ MUTANTS = [
     ),
     Mutant(
         "floats_by_value",
-        "capture/native/guard_objects.c",
+        "capture/native/guard_lookup.c",
         "        return memcmp(&((PyFloatObject *)left)->ob_fval, &((PyFloatObject *)right)->ob_fval,\n                      sizeof(double)) == 0;",
         "        return PyFloat_AS_DOUBLE(left) == PyFloat_AS_DOUBLE(right);",
         "a call with -0.0 takes the entry for 0.0",

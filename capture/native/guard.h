@@ -142,8 +142,10 @@ void guards_release(Guards *guards, PyObject **values);
 Sections *sections_new(const Guards *guards); /* NULL with an exception set */
 void sections_free(Sections *sections);
 
-/* --- guard_lookup.c: borrowed; NULL without an exception if nothing is found or if Python code would have
- * to run. --- */
+/* --- guard_lookup.c --- */
+int constant_equal(PyObject *left, PyObject *right);
+int constant_supported(PyObject *object);
+/* Borrowed; NULL without an exception if nothing is found or if Python code would have to run. */
 PyObject *guard_dict_find(PyObject *dict, PyObject *key, Py_hash_t hash);
 PyObject *guard_load_attr(PyObject *object, PyObject *name); /* a new reference */
 PyObject *guard_class_lookup(PyObject *class, PyObject *key);
@@ -162,8 +164,6 @@ int guard_take_tuple(Step *step, PyObject *value, Py_ssize_t nodes);
 int guard_node_known(Py_ssize_t node, Py_ssize_t nodes);
 
 /* --- guard_objects.c, guard_lengths.c --- */
-int constant_equal(PyObject *left, PyObject *right);
-int constant_supported(PyObject *object);
 int guard_subclass_holds(Step *step);
 void guard_known_length(const Step *step);
 PyObject *guard_length_text(const Step *step, PyObject *object);
@@ -180,7 +180,8 @@ static inline PyObject *guard_intended(const Step *step) {
     return step->weak ? weakref_object(step->object) : step->object;
 }
 PyObject *guard_demand(const Guards *guards, const Step *step);
-PyObject *guards_explain_failure(Guards *guards, PyObject *args); /* (args, kwargs, function) -> str | None */
+PyObject *guard_failure(const Guards *guards, const Step *step,
+                        PyObject **values); /* of the step that failed */
 PyObject *guards_texts(Guards *guards);
 
 #endif
