@@ -8,20 +8,15 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
+import torch
+
 from frameloom.capture import _capture
-from frameloom.compiler import (
-    Compiler,
-    compilers,
-    load_compiler,
-    reset,
-    stats,
-    unsupported_reason,
-)
 from frameloom.config import config
 from frameloom.debug import notice
 from frameloom.errors import OptionError
+from frameloom.loading import load_compiler, reset
 from frameloom.options import NAMED_BACKENDS, Backend, Options, check_options
-from frameloom.report import Explanation
+from frameloom.report import Explanation, stats
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -93,13 +88,11 @@ def jit(
 def _jit(options: Options, fn: Any) -> Any:
     if config.disable:
         return fn
-    if (reason := unsupported_reason()) is not None:
+    if (reason := _capture.supported()) is not None:
         notice("python", f"{reason}; functions run as plain Python")
         return fn
     module = _as_module(fn)
     if module is not None:
-        import torch
-
         call = _wrap(type(module)._call_impl, options)
         # A copy of the module's dictionary has a method that is bound to the original: the copy runs as plain
         # Python.
@@ -110,8 +103,6 @@ def _jit(options: Options, fn: Any) -> Any:
 
 
 def _as_module(fn: Any) -> Any:
-    import torch
-
     return fn if isinstance(fn, torch.nn.Module) else None
 
 
@@ -144,10 +135,10 @@ def _wrap_callable(fn: Any, options: Options) -> Any:
 
 
 def _wrap(function: Any, options: Options) -> Any:
-    load_compiler()
-    compiler = Compiler(function.__qualname__, options)
+    loaded = load_compiler()
+    compiler = loaded.Compiler(function.__qualname__, options)
     jitted = _capture.JitFunction(function, compiler)
-    compilers[jitted] = compiler
+    loaded.compilers[jitted] = compiler
     return jitted
 
 
@@ -170,7 +161,7 @@ def explain(fn: Callable[..., Any], **options: Any) -> Callable[..., Explanation
         jitted = target
         while not isinstance(jitted, _capture.JitFunction):
             jitted = jitted.__func__ if isinstance(jitted, types.MethodType) else jitted.func
-        explanation = compilers[jitted].explanation
+        explanation: Explanation = load_compiler().compilers[jitted].explanation
         explanation.result = target(*args, **kwargs)
         return explanation
 

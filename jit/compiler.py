@@ -17,26 +17,27 @@ from typing import Any
 import torch
 
 from frameloom.capture import _capture
+from frameloom.capture.driver.capture_call import capture_call, forget_all
+from frameloom.capture.guards.dispatch_modes import modes_kept
 from frameloom.capture.guards.surroundings import builtins_are_replaced
 from frameloom.collector import collector_off
 from frameloom.compile_lock import compile_lock, others_may_compile
 from frameloom.config import config
-from frameloom.debug import Trail, forget_notices, log, notice
+from frameloom.debug import Trail, log, notice
 from frameloom.errors import (
     NEEDS_GRADIENT,
     BuildError,
     FrameloomError,
     FullGraphError,
     KernelError,
-    failures,
-    forget_failures,
 )
 from frameloom.options import Options
-from frameloom.report import BreakReport, Explanation, bytecode_text, verified
+from frameloom.pipeline import compile_graph
+from frameloom.report import BreakReport, Explanation, bytecode_text, counts
 from frameloom.runtime import _runtime
+from frameloom.runtime.build.triton_compiler import prewarm
 
 compilers: weakref.WeakKeyDictionary[Any, Compiler] = weakref.WeakKeyDictionary()
-_counts = {"graphs": 0, "breaks": 0, "recompiles": 0, "plain": 0}
 # Seconds to wait for another thread's compile; a backend may be waiting for this thread.
 PATIENCE = 60.0
 # Changes of frozen tensors, which each make new entries; after so many, tensors are no longer frozen.
@@ -45,52 +46,12 @@ REASONS = 10_000  # most that an explanation keeps: under a mode, each call adds
 STACK = 100  # nested calls that the recursion limit must leave room for, or no capture starts
 
 
-def unsupported_reason() -> str | None:
-    """Returns why this Python version is not supported, or None if it is."""
-    return _capture.supported()
-
-
-def load_compiler() -> None:
-    """Imports what a compile needs, so that the first call of a jitted function is not delayed by it."""
-    from frameloom.runtime.build.triton_compiler import prewarm
-
-    prewarm()  # first: it runs in parallel with the imports below
-    with collector_off():
-        import frameloom.capture.driver.capture_call
-        import frameloom.pipeline  # noqa: F401
-        from frameloom.frames import watch_frames
-
-        # Not at the first call: it may be in inference mode, whose tensors do not count writes.
-        with torch.inference_mode(False), torch._C._DisableTorchDispatch():
-            _capture.calibrate()
-        if config.frames:
-            watch_frames()
-
-
-def stats() -> dict[str, int]:
-    """Returns counts since the last reset: compiled graphs, graph breaks, recompiles, cases left to plain
-    Python, and, if not 0, mistakes of Frameloom that were passed over, verified calls and calls that could
-    not be verified."""
-    passed_over = failures()
-    return {**_counts, **({"failures": passed_over} if passed_over else {}), **verified}
-
-
-def reset() -> None:
-    """Forgets all compiled code and all counts; the next calls compile again.  The kernel cache on disk
-    stays."""
-    from frameloom import frames
-    from frameloom.capture.driver.capture_call import forget_all
-
-    frames.forget()
+def forget_compiled() -> None:
+    """Forgets all compiled code of jitted functions; the next calls compile again."""
     for jitted in list(compilers):
         jitted.clear()
         jitted.enabled = True
     forget_all()
-    forget_notices()
-    forget_failures()
-    verified.clear()
-    for key in _counts:
-        _counts[key] = 0
 
 
 def _entry_for(jitted: Any, slots: tuple[Any, ...]) -> Any:
@@ -179,10 +140,6 @@ class Compiler:
             )
 
     def _compile(self, jitted: Any, slots: tuple[Any, ...]) -> Any:
-        from frameloom.capture.driver.capture_call import capture_call
-        from frameloom.capture.guards.dispatch_modes import modes_kept
-        from frameloom.runtime.build.triton_compiler import prewarm
-
         prewarm()
         name = jitted.__qualname__
         why = None
@@ -230,7 +187,7 @@ class Compiler:
             return self._give_up(jitted, f"internal error: {type(error).__name__}: {error}")
         is_new_length = outcome is not None and outcome.kind == "plain" and outcome.varies
         if why is not None and outcome is not None and not is_new_length:
-            _counts["recompiles"] += 1
+            counts["recompiles"] += 1
             log("recompiles", f"{name}: {why}")
         self._dump_entry(outcome, name, trail)
         trail.close()
@@ -265,33 +222,29 @@ class Compiler:
 
     def compile_graph(self, captured: Any, trail: Trail) -> Any:
         """Compiles one captured graph; returns a function of its inputs."""
-        from frameloom.pipeline import compile_graph
-
         with others_may_compile() if callable(self.options.backend) else nullcontext():
             compiled, report = compile_graph(captured, self.options, trail)
-        _counts["graphs"] += 1
+        counts["graphs"] += 1
         if self._explanation is not None:
             self._explanation.graphs.append(report)
         return compiled
 
     def compile_part(self, captured: Any, trail: Trail) -> Any:
         """Compiles a graph that another graph calls."""
-        from frameloom.pipeline import compile_graph
-
         return compile_graph(captured, self.options, trail)[0]
 
     def add_break(self, report: BreakReport) -> None:
         """Records a graph break; under fullgraph=True it is an error."""
         if self.options.fullgraph:
             raise FullGraphError(report.text)
-        _counts["breaks"] += 1
+        counts["breaks"] += 1
         if self._explanation is not None:
             self._explanation.breaks.append(report)
         log("breaks", report.text)
 
     def add_plain(self, reason: str) -> None:
         """Records that a case is left to plain Python."""
-        _counts["plain"] += 1
+        counts["plain"] += 1
         if f": {NEEDS_GRADIENT}" in f": {reason}":
             notice(
                 "gradient",

@@ -6,11 +6,27 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from frameloom.errors import Where
+from frameloom.errors import Where, failures, forget_failures
 
 # Counts the calls of plans that FRAMELOOM_VERIFY=1 compared with the loop IR's interpreter, and those it
 # could not compare.
 verified: Counter[str] = Counter()
+counts = {"graphs": 0, "breaks": 0, "recompiles": 0, "plain": 0}
+
+
+def stats() -> dict[str, int]:
+    """Returns counts since the last reset: compiled graphs, graph breaks, recompiles, cases left to plain
+    Python, and, if not 0, mistakes of Frameloom that were passed over, verified calls and calls that could
+    not be verified."""
+    passed_over = failures()
+    return {**counts, **({"failures": passed_over} if passed_over else {}), **verified}
+
+
+def forget_counts() -> None:
+    verified.clear()
+    forget_failures()
+    for key in counts:
+        counts[key] = 0
 
 
 @dataclass(frozen=True)

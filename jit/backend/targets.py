@@ -1,7 +1,6 @@
 """Chooses the code generator and the compiler of a kernel by its device: C++ for the CPU, Triton for CUDA.
 
-The modules for Triton are imported when a program first has a kernel on a GPU, and the C++ generator when one
-first has a kernel on the CPU.
+The writer of Triton kernels is imported when a program first has a kernel on a GPU.
 """
 
 from __future__ import annotations
@@ -9,14 +8,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from frameloom.backend.plan_objects import Built
 from frameloom.capture.recording.captured_graph import CapturedGraph
+from frameloom.codegen.cpp.module import generate
+from frameloom.codegen.triton.chip import chip_of
 from frameloom.errors import BuildError
-from frameloom.ir.program import Buffer, Check, Kernel, KernelList, Program, is_cuda
+from frameloom.ir.program import Check, Kernel, KernelList, Program, is_cuda
+from frameloom.runtime.build.cpp_compiler import load
+from frameloom.runtime.build.triton_compiler import Building, first_time, prewarm
+from frameloom.runtime.build.triton_compiler import build as build_triton
 
 OPS_OF_A_KERNEL = 8  # a rough average
 
@@ -61,7 +66,6 @@ def announce(captured: CapturedGraph) -> None:
         isinstance(e, torch.Tensor) and e.is_cuda for e in captured.examples
     ):
         return
-    from frameloom.runtime.build.triton_compiler import first_time, prewarm
 
     def geometry(value: Any) -> Any:
         return value.shape if isinstance(value, torch.Tensor) else value
@@ -78,11 +82,8 @@ def launches(program: Program) -> Program:
     together."""
     if not any(isinstance(s, Kernel) and is_cuda(s.device) for s in program.steps):
         return program
-    from frameloom.codegen.schedule.horizontal import lists
-    from frameloom.codegen.schedule.partition import partition
-    from frameloom.codegen.triton.chip import chip_of
-
-    return lists(partition(program, chip_of))
+    split: Program = _for_gpus().launches(program)
+    return split
 
 
 def generate_all(
@@ -105,65 +106,22 @@ def generate_all(
     try:
         for device, steps in by_device.items():
             if ahead and not tune:
-                begun[device] = _building(device)
+                begun[device] = Building(chip_of(device).arch)
             begin = begun[device].add if device in begun else between
-            texts.append((device, _triton(steps, device, checks, tune, begin)))
-        return Texts(_cpp(cpu) if cpu else (), texts, begun)
+            sources = _for_gpus().sources_of(steps, device, checks, tune, begin)
+            texts.append((device, sources))
+        return Texts(generate(cpu) if cpu else (), texts, begun)
     except BaseException:
         for building in begun.values():
             building.close()
         raise
 
 
-def _building(device: str) -> Any:
-    from frameloom.codegen.triton.chip import chip_of
-    from frameloom.runtime.build.triton_compiler import Building
+def _for_gpus() -> ModuleType:
+    """Returns the writer of Triton kernels.  Programs on the CPU do not wait for its import."""
+    from frameloom.backend import gpu_sources
 
-    return Building(chip_of(device).arch)
-
-
-def _cpp(kernels: Sequence[Kernel]) -> Sequence[Any]:
-    from frameloom.codegen.cpp.module import generate
-
-    return generate(kernels)
-
-
-def _triton(
-    steps: Sequence[Kernel | KernelList],
-    device: str,
-    checks: frozenset[Buffer],
-    tune: bool,
-    begin: Callable[[Any], object] | None,
-) -> Sequence[Any]:
-    from frameloom.codegen.triton.chip import chip_of
-    from frameloom.codegen.triton.module import generate
-
-    assert is_cuda(device), f"no kernels are generated for {device}"
-    chip = chip_of(device)
-    kernels = [s for s in steps if isinstance(s, Kernel)]
-    if tune:
-        sources = _tuned(kernels, chip, device, checks)
-    else:
-        sources = generate(kernels, chip, checks, begin)
-    return [*sources, *_lists(steps, chip)]
-
-
-def _tuned(
-    kernels: Sequence[Kernel], chip: Any, device: str, checks: frozenset[Buffer]
-) -> Sequence[Any]:
-    from frameloom.backend.autotune import tuned
-    from frameloom.codegen.triton.module import variants
-
-    return tuned(variants(kernels, chip, checks), device)
-
-
-def _lists(steps: Sequence[Kernel | KernelList], chip: Any) -> Sequence[Any]:
-    kernel_lists = [s for s in steps if isinstance(s, KernelList)]
-    if not kernel_lists:
-        return ()
-    from frameloom.codegen.triton.list_text import generate_lists
-
-    return generate_lists(kernel_lists, chip)
+    return gpu_sources
 
 
 def build_all(texts: Texts) -> Built:
@@ -171,13 +129,8 @@ def build_all(texts: Texts) -> Built:
     libraries: Sequence[Any] = ()
     cubins = []
     if texts.files:
-        from frameloom.runtime.build.cpp_compiler import load
-
         libraries = list(zip(texts.files, load(texts.files), strict=True))
     for device, sources in texts.launches:
-        from frameloom.codegen.triton.chip import chip_of
-        from frameloom.runtime.build.triton_compiler import build as build_triton
-
         if (building := texts.begun.get(device)) is not None:
             device_cubins = building.result(sources)
         else:

@@ -1,11 +1,11 @@
 """From a captured graph of CUDA tensors to the plan, without a GPU: what goes to which generator, and what the plan is made of."""
 
-import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from frameloom.backend import gpu_sources
 from frameloom.backend import targets as backends
 from frameloom.capture import _capture
 from frameloom.codegen.triton.launch import LaunchEntry, LaunchSource
@@ -52,10 +52,9 @@ class Generator:
 
 @pytest.fixture
 def generator(monkeypatch, gpu):
-    module = ModuleType("frameloom.codegen.triton.module")
-    module.generate = Generator()
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    return module.generate
+    stand_in = Generator()
+    monkeypatch.setattr(gpu_sources, "generate", stand_in)
+    return stand_in
 
 
 class Compiling(GraphRunner):

@@ -420,7 +420,7 @@ def test_too_deep_to_compile_is_told(monkeypatch):
     def endless(*args):
         return endless(*args)
 
-    monkeypatch.setattr("frameloom.capture.driver.capture_call.capture_call", endless)
+    monkeypatch.setattr("frameloom.compiler.capture_call", endless)
     f = jit(lambda x: x * 2 + 1)
     with pytest.warns(RuntimeWarning, match="recursion limit"):
         assert f(torch.ones(3)).tolist() == [3, 3, 3]

@@ -213,7 +213,7 @@ def load_everything() -> None:
     """Before the first child: it costs once, and a change of the sources while this runs cannot be met halfway."""
     import frameloom
     from frameloom.capture.shapes.registry import load_rules
-    from frameloom.compiler import load_compiler
+    from frameloom.loading import load_compiler
 
     load_compiler()
     load_rules()

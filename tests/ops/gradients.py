@@ -152,9 +152,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=120)
     options = parser.parse_args()
-    import frameloom.compiler
+    from frameloom.loading import load_compiler
 
-    frameloom.compiler.load_compiler()
+    load_compiler()
     names = set(filter(None, options.only.split(",")))
     waiting = [
         op

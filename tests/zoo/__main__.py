@@ -107,9 +107,9 @@ def main() -> int:
     options = parser.parse_args()
 
     declare()
-    import frameloom.compiler
+    from frameloom.loading import load_compiler
 
-    frameloom.compiler.load_compiler()
+    load_compiler()
     from frameloom.capture.shapes.registry import load_rules
 
     load_rules()
