@@ -10,6 +10,7 @@ Names are imported at their first use, so that `import frameloom` is fast.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -53,9 +54,7 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'frameloom' has no attribute {name!r}")
-    import importlib
-
-    value = getattr(importlib.import_module(f"frameloom.{home}"), name)
+    value = getattr(import_module(f"frameloom.{home}"), name)
     globals()[name] = value
     return value
 

@@ -2,18 +2,18 @@
 rare dtypes.
 
 Called from the C++ code in torch_abi/ and plan/; slower, but otherwise the same.  `strided_view` is also
-called from jit/autograd/result_views.py.  PyTorch is imported at the first call.
+called from jit/autograd/result_views.py.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 
 def empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, device: Any) -> Any:
     """Returns a new tensor with exactly these strides."""
-    import torch
-
     return torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
@@ -22,8 +22,6 @@ def view(
 ) -> Any:
     """Returns a tensor over the memory of `base`, `byte_offset` after its first element, possibly of another
     dtype."""
-    import torch
-
     result = torch.empty(0, dtype=dtype, device=base.device)
     start = base.storage_offset() * base.element_size() + byte_offset
     with torch.no_grad():
@@ -46,8 +44,6 @@ def _as_other(
     """Returns the memory of `base` as elements of another dtype: writes to them count as writes to `base`.
     As in eager, autograd knows the views between complex numbers and their parts; `view(dtype)` makes no such
     view."""
-    import torch
-
     # The memory from the first to the last element and nothing else: a gradient of `base` has as much memory.
     parts = max(dtype.itemsize // base.element_size(), 1)
     first = base.storage_offset() // parts * parts

@@ -17,6 +17,7 @@ import torch
 
 from frameloom.debug import log
 from frameloom.ir.philox import ALIGNMENT, Generator, Stream, uniform, words
+from frameloom.runtime.build.cache import digest, shared_cache
 
 SEED, OFFSET = 0x1234567_89ABCDEF, 4 * 0x100000003
 RATE = 0.3  # of dropout
@@ -44,8 +45,6 @@ def generator_of(device: str) -> Generator | None:
 
 
 def _cached_generator(index: int) -> Generator | None:
-    from frameloom.runtime.build.cache import digest, shared_cache
-
     p: Any = torch.cuda.get_device_properties(index)
     key = digest("draws 1", torch.__version__, str(torch.version.cuda), str(p))
     cached = shared_cache().get(key, ".draws")

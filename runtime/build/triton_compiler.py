@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from time import perf_counter  # by name: the program may replace the functions of `time`
 from typing import Any, Protocol
 
+import torch
+
 from frameloom.debug import log
 from frameloom.runtime.build.cache import DiskCache, digest, shared_cache
 from frameloom.runtime.build.triton_pool import Round, shared_pool, triton_identity
@@ -54,8 +56,6 @@ class Cubin:
 def prewarm(kernels: int = 0) -> None:
     """Starts worker processes that import Triton, if this process uses CUDA: a compile will follow soon.
     `kernels`: about how many there will be, if known."""
-    import torch
-
     if torch.cuda.is_initialized():
         major, minor = torch.cuda.get_device_capability()
         shared_pool().prewarm(10 * major + minor, kernels)
