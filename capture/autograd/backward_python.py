@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import torch.fx
 
 from frameloom.capture.bytecode.instruction import Instr, decode
-from frameloom.capture.interpreter.context_managers import GRAD, read
 from frameloom.capture.values.base import LazyValue, NotConstant, Raised, Value
 from frameloom.capture.values.containers.container import ListValue
 from frameloom.capture.values.containers.dictionary import DictValue
@@ -91,13 +90,12 @@ def hand_over(t: Tracer, given: Iterable[Value], entered: int, replay: Callable[
     while frame is not None:
         frames.append(Place.of(frame))
         frame = frame.parent
-    settings = {key: read(key) for key in t.settings.start}
     reached = _reached(t, given)
     t.backward.deferred_code.append(
         DeferredCode(
             frames=tuple(frames),
             mark=t.mark(),
-            settings=settings,
+            settings=t.settings.states(),
             reads=frozenset(reached),
             names=frozenset().union(*(code.co_names for code in t.entered[entered:])),
             has_containers=any(isinstance(v, CONTAINERS) for v in reached.values()),
@@ -148,8 +146,7 @@ def _has_changed(t: Tracer, deferred: DeferredCode) -> bool:
 
 
 def _is_same(t: Tracer, deferred: DeferredCode) -> bool:
-    settings = {**t.settings.start, **deferred.settings}
-    if any(read(key) != state for key, state in settings.items() if key != GRAD):
+    if t.settings.have_changed(deferred.settings, apart_from=(t.settings.GRAD,)):
         return False
     outer, mark = t.frame, t.mark()
     now = [Place.of(place.frame) for place in deferred.frames]

@@ -23,14 +23,13 @@ from frameloom.capture.guards.surroundings import obstacle, watch
 from frameloom.capture.interpreter.frame import Broken, Frame, broken_at
 from frameloom.capture.interpreter.tracer import Tracer
 from frameloom.capture.resume import rewrite
-from frameloom.capture.resume.reconstruct import realized
 from frameloom.capture.resume.resume_function import ResumeSpec, enter, spec_of
 from frameloom.capture.symbolic.container_lengths import NewLength
 from frameloom.capture.symbolic.dynamic_policy import NoElements, Related, ReplacedHint
 from frameloom.capture.symbolic.size_guards import guard_sizes
 from frameloom.capture.tensors.cast_cache import KeepsCasts
 from frameloom.capture.values import policy
-from frameloom.capture.values.base import NotConstant, Raised, Value
+from frameloom.capture.values.base import NotConstant, Raised, Value, realized
 from frameloom.capture.values.containers.iterator import SequenceIterator
 from frameloom.debug import log
 from frameloom.errors import NEEDS_GRADIENT, Avoid, Break, Skip

@@ -5,11 +5,11 @@ In: a callable of Python or PyTorch. Out: a rule `(t, args, kwargs) -> value` th
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.function import FunctionValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -17,18 +17,22 @@ if TYPE_CHECKING:
 
 Args = list[Value]
 Kwargs = dict[str, Value]
-Known = Callable[["Tracer", Args, Kwargs], Value]
+Known = Callable[["Tracer", Args, Kwargs], Any]
+ValueRule = TypeVar("ValueRule", bound=Callable[..., Any])
 FUNCTIONS: dict[Any, Known] = {}
-# The same for PyTorch's wrapper functions, of which there is a new one for each function that they wrap. The
-# key is the qualified name of their code; the rule gets the wrapper, too.
-WRAPPERS: dict[str, Callable[[Tracer, FunctionValue, Args, Kwargs], Value]] = {}
+# The same for kinds of callables. The key is their class. For PyTorch's own Python functions that are made
+# or imported later, such as wrappers, it is the qualified name of their code. The rule gets the callable
+# (for a Python function its value), too; None means that it has no answer for this one.
+KindRule = Callable[["Tracer", Any, Args, Kwargs], Value | None]
+CALLABLES: dict[type | str, KindRule] = {}
 
 
 def knows(
     *functions: Any, least: int = 0, most: int | None = None, keywords: str = ""
 ) -> Callable[[Known], Known]:
     """Registers the rule for calls of these functions, with `least` to `most` positional arguments (no limit
-    if `most` is None) and these keywords ("*": any). Other calls break: Python raises the right error."""
+    if `most` is None) and these keywords ("*": any). Other calls break: Python raises the right error. A rule may
+    return a value, or None, a bool or an int."""
     allowed = frozenset(keywords.split())
 
     def register(handler: Known) -> Known:
@@ -40,13 +44,47 @@ def knows(
                 or ("*" not in allowed and not allowed.issuperset(kwargs))
             ):
                 raise Break("unknown_call", f"{getattr(functions[0], '__name__', '?')}(...)")
-            return handler(t, args, kwargs)
+            result = handler(t, args, kwargs)
+            return result if isinstance(result, Value) else t.from_python(result)
 
         for function in functions:
             FUNCTIONS[function] = checked
         return handler
 
     return register
+
+
+def arity(rule: Callable[..., Any]) -> dict[str, int | None]:
+    """Returns `least` and `most` for a rule that gets the tracer and the positional arguments."""
+    code = rule.__code__  # type: ignore[attr-defined]
+    most = code.co_argcount - 1
+    takes_any = code.co_flags & inspect.CO_VARARGS
+    return {"least": most - len(rule.__defaults__ or ()), "most": None if takes_any else most}  # type: ignore[attr-defined]
+
+
+def knows_of_values(*functions: Any) -> Callable[[ValueRule], ValueRule]:
+    """The same as `knows` for a rule that gets the positional arguments, as many as its signature takes."""
+
+    def register(rule: ValueRule) -> ValueRule:
+        knows(*functions, **arity(rule))(lambda t, args, kwargs: rule(t, *args))
+        return rule
+
+    return register
+
+
+def knows_kind(*kinds: type | str) -> Callable[[KindRule], KindRule]:
+    """Registers the rule for calls of all callables of these kinds."""
+
+    def register(rule: KindRule) -> KindRule:
+        CALLABLES.update(dict.fromkeys(kinds, rule))
+        return rule
+
+    return register
+
+
+def rule_of_class(cls: type) -> KindRule | None:
+    """Returns the rule for callables of a class written in C."""
+    return next((CALLABLES[base] for base in cls.__mro__ if base in CALLABLES), None)
 
 
 def breaks(kind: str, *functions: Any) -> None:

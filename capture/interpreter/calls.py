@@ -12,25 +12,23 @@ import inspect
 import weakref
 from abc import ABCMeta
 from types import MethodType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from frameloom.capture.autograd.hooked_tensors import check_hooking
 from frameloom.capture.guards.class_lookup import MISSING, class_attribute
 from frameloom.capture.interpreter import operators
-from frameloom.capture.interpreter.call_rules import FUNCTIONS, WRAPPERS
+from frameloom.capture.interpreter.call_rules import CALLABLES, FUNCTIONS, rule_of_class
 from frameloom.capture.interpreter.step_limits import MAX_DEPTH
-from frameloom.capture.library.caches import cached
+from frameloom.capture.speculation.hoisting import array_of
 from frameloom.capture.speculation.numpy_functions import chains_in
 from frameloom.capture.symbolic.numbers_given import has_number, with_number
 from frameloom.capture.values import policy
 from frameloom.capture.values.base import Value
+from frameloom.capture.values.binding import bind
 from frameloom.capture.values.const import ConstValue
-from frameloom.capture.values.containers.container import (
-    TupleValue,
-    plain,
-)
+from frameloom.capture.values.containers.container import plain
 from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.function import (
     BoundMethodValue,
@@ -144,10 +142,11 @@ def call_function(
         known = FUNCTIONS.get(real)
         if known is not None:
             return known(t, args, kwargs)
-        wrapper = WRAPPERS.get(real.__code__.co_qualname)
-        if wrapper is not None and policy.is_torchs(real.__globals__):
+        by_name = CALLABLES.get(real.__code__.co_qualname)
+        if by_name is not None and policy.is_torchs(real.__globals__):
             t.guards.add(function._own(t).child("func_code"), "is", real.__code__)
-            return wrapper(t, function, args, kwargs)
+            if (result := by_name(t, function, args, kwargs)) is not None:
+                return result
         if real.__module__ == "frameloom.api":
             return front_door(t, real.__name__)
         if getattr(real, "__frameloom_disable__", False):
@@ -176,15 +175,8 @@ def call_function(
         if verdict == "state":
             return state(t, real, args, policy.STATE_READERS[real])
         if verdict == "break":
-            from frameloom.capture.library.stand_ins import find_stand_in
-
-            stand_in = find_stand_in(real)
-            if stand_in is not None:
-                return stand_in(t, args, kwargs)
             raise Break("library_call", f"{real.__module__}.{function.name}(...)")
         if chains_in(real.__code__) is not None:
-            from frameloom.capture.speculation.hoisting import array_of
-
             array = array_of(t, function, args, kwargs)
             if array is not None:
                 return array
@@ -222,68 +214,12 @@ def inline(
         t, code, function.globals(t), slots, function.closure(t), resumable and not is_generator
     )
     if is_generator:
-        assert t.frame is not None
-        if t.session.is_avoided(t.frame.code, t.frame.at.index):
-            raise Break("generator", f"{function.name}(...)")
-        made = GeneratorValue(frame, function, args, kwargs, (t.frame.code, t.frame.at.index))
+        site = t.site_or(Break("generator", f"{function.name}(...)"))
+        made = GeneratorValue(frame, function, args, kwargs, site)
         t.generators.append(made)
         t.on_undo(t.generators.pop)
         return made
     return frame.run()
-
-
-def bind(
-    t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]
-) -> dict[str, Value]:
-    """Returns the arguments by parameter name, bound as in CPython."""
-    code = function.code
-    count, keyword_only = code.co_argcount, code.co_kwonlyargcount
-    names = code.co_varnames[: count + keyword_only]
-    slots: dict[str, Value] = dict(zip(names[:count], args, strict=False))
-    at = count + keyword_only
-    if code.co_flags & inspect.CO_VARARGS:
-        slots[code.co_varnames[at]] = TupleValue(list(args[count:]))
-        at += 1
-    elif len(args) > count:
-        wrong_call(t, function)
-    rest: DictValue | None = None
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        rest = DictValue()
-        slots[code.co_varnames[at]] = rest
-    for name, value in kwargs.items():
-        if name in names[code.co_posonlyargcount :]:
-            if name in slots:
-                wrong_call(t, function)
-            slots[name] = value
-        elif rest is not None:
-            rest.written[name] = (ConstValue(name), value)
-        else:
-            wrong_call(t, function)
-    _fill_defaults(t, function, slots, names, count)
-    return slots
-
-
-def wrong_call(t: Tracer, function: FunctionValue) -> NoReturn:
-    t.raise_unworded(TypeError, f"{function.name}(...) with wrong arguments")
-
-
-def _fill_defaults(
-    t: Tracer, function: FunctionValue, slots: dict[str, Value], names: tuple[str, ...], count: int
-) -> None:
-    missing = [position for position, name in enumerate(names) if name not in slots]
-    if not missing:
-        return
-    defaults = function.defaults(t)
-    for position in missing:
-        name = names[position]
-        if position < count:
-            index = position - (count - len(defaults))
-            value = defaults[index] if index >= 0 else None
-        else:
-            value = function.kwdefault(t, name)
-        if value is None:
-            wrong_call(t, function)
-        slots[name] = value
 
 
 def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -299,11 +235,9 @@ def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]
         if name in NEEDS_DATA:
             check_hooking(t, name, args)
             raise Break(NEEDS_DATA[name], f"tensor.{name}(...)")
-        if isinstance(fn, policy.OPS):
-            from frameloom.capture.library.torch_api.autograd_functions import with_formula
-
-            if (made := with_formula(t, fn, args, kwargs)) is not None:
-                return made
+        by_class = rule_of_class(type(fn))
+        if by_class is not None and (made := by_class(t, fn, args, kwargs)) is not None:
+            return made
         if has_number(t, [*args, *kwargs.values()]):
             return with_number(t, fn, args, kwargs)
         return t.torch_call(fn, args, kwargs)
@@ -313,8 +247,8 @@ def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]
         return t.evaluate(fn, args, kwargs)
     if policy.reads_state(fn) and not kwargs:
         return state(t, fn, args)
-    if issubclass(type(fn), functools._lru_cache_wrapper):
-        return cached(t, fn, args, kwargs)
+    if (by_class := rule_of_class(type(fn))) is not None:
+        return by_class(t, fn, args, kwargs)
     kind = "numpy" if fn in FROM_NUMPY else call_kind(fn, args)
     raise Break(kind, f"{getattr(fn, '__name__', fn)}(...)")
 

@@ -12,7 +12,7 @@ same order and among the same settings.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,8 @@ class Turn:
 class Settings:
     """The settings that one capture changed."""
 
+    GRAD = GRAD
+
     def __init__(self, casts: Casts) -> None:
         self.casts = casts  # the casts that autocast keeps
         self.start: States = {}
@@ -79,8 +81,13 @@ class Settings:
     def _note(self, key: Key) -> None:
         self.start.setdefault(key, read(key))
 
-    def _states(self) -> States:
+    def states(self) -> States:
         return {key: read(key) for key in self.start}
+
+    def have_changed(self, before: States, apart_from: Collection[Key] = ()) -> bool:
+        """Whether any setting differs from `before`, which `states` returned."""
+        wanted = {**self.start, **before}
+        return any(read(key) != wanted[key] for key in wanted if key not in apart_from)
 
     def set(self, t: Tracer, setter: Any, args: tuple[Any, ...], state: Any) -> None:
         key = (setter, args)
@@ -98,7 +105,7 @@ class Settings:
         """Enters or leaves a block. Leaving the block that this capture entered last removes its `Turn`."""
         for key in (GRAD, *touched(block)):
             self._note(key)
-        before, turns = self._states(), self.turns
+        before, turns = self.states(), self.turns
         do()
 
         def undo() -> None:
@@ -108,7 +115,7 @@ class Settings:
         if not enters and turns and turns[-1].enters and turns[-1].block is block:
             self.turns = turns[:-1]
         else:
-            self.turns = (*turns, Turn(block, enters, before, self._states()))
+            self.turns = (*turns, Turn(block, enters, before, self.states()))
 
     def entered(self) -> Value | None:
         """Returns the innermost block that this capture entered and did not leave."""
@@ -140,7 +147,7 @@ class Settings:
 
     def would_differ(self, blocks: list[Value]) -> bool:
         """Whether any setting differs from its first state after these blocks are left, innermost first."""
-        states, left = self._states(), []
+        states, left = self.states(), []
         for block in blocks:
             turn = next((u for u in self.turns if u.enters and u.block is block), None)
             if turn is not None:
@@ -154,7 +161,7 @@ class Settings:
 
     def leave(self) -> None:
         """Restores PyTorch's settings at the end of the capture."""
-        self.end = self._states()
+        self.end = self.states()
         while self._back:
             self._back.pop()()
         if self.nesting > 0 and not self.casts.outside:
@@ -165,10 +172,7 @@ class Settings:
         now = dict(self.start)
         for turn in self.turns:
             _bring(code, now, turn.before)
-            code.start_call(enter_block if turn.enters else leave_block)
-            r.load(turn.block)
-            code.call(1)
-            code.emit("POP_TOP")
+            r.do(enter_block if turn.enters else leave_block, turn.block)
             now.update(turn.after)
         _bring(code, now, self.end)
         for _ in range(max(self.nesting, -self.nesting)):

@@ -101,7 +101,9 @@ def to_torch(t: Tracer, value: Value, fn: Any = None) -> Any:
     raise Break(call_kind(fn, [value]), f"{getattr(fn, '__name__', fn)}({value.describe()})")
 
 
-def index(t: Tracer, value: Value, fault: str) -> int:
+def index(
+    t: Tracer, value: Value, fault: str = "'{}' object cannot be interpreted as an integer"
+) -> int:
     """Returns a Python int, like `operator.index`."""
     value = t.look(value)
     if isinstance(value, TensorValue):

@@ -17,7 +17,7 @@ import torch
 from frameloom.capture.bytecode.instruction import Instr
 from frameloom.capture.interpreter import opcodes
 from frameloom.capture.values.base import NotConstant, Raised, Value
-from frameloom.capture.values.const import NONE, ConstValue
+from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.function import CellValue
 from frameloom.errors import Break, Where
 
@@ -294,6 +294,3 @@ def broken_at(t: Tracer, point: Point, cause: Break) -> Broken:
     t.take_back(point.mark)
     raises = bool(t.handling) or cause.kind in RAISING
     return Broken(cause, point.states, point.where, raises)
-
-
-__all__ = ["NONE", "Broken", "Frame", "FrameState", "Point", "broken_at", "call_operands"]

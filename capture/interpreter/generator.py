@@ -10,7 +10,7 @@ import builtins
 from types import CodeType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.values.base import Raised, Value
+from frameloom.capture.values.base import Raised, Value, ignoring
 from frameloom.capture.values.const import NONE, ConstValue, is_none
 from frameloom.capture.values.containers.iterator import IteratorValue
 from frameloom.capture.values.exception import ExceptionValue
@@ -48,6 +48,8 @@ def _reraise(instrs: list[Instr], start: Instr, names: dict[str, Any] | None) ->
 
 
 class GeneratorValue(IteratorValue):
+    cls = GeneratorType
+
     def __init__(
         self,
         frame: Frame,
@@ -66,19 +68,13 @@ class GeneratorValue(IteratorValue):
         self.running = False
         self.handling: list[Raised] = []  # exceptions that its active handlers handle
 
-    def type(self) -> type:
-        return GeneratorType
-
     def describe(self) -> str:
         return f"generator {self.function.name}"
 
     def step(self, t: Tracer) -> Value | None:
-        try:
+        with ignoring(StopIteration):
             return self.send(t, NONE)
-        except Raised as raised:
-            if raised.value.is_instance(StopIteration):  # type: ignore[attr-defined]
-                return None
-            raise
+        return None
 
     def send(self, t: Tracer, value: Value) -> Value:
         """Runs to the next yield; raises the program's StopIteration at the end."""
@@ -109,14 +105,14 @@ class GeneratorValue(IteratorValue):
         if not isinstance(inner, GeneratorValue):
             raise Break("generator", "throw(...) into yield from an iterator")
         try:
-            if not raised.value.is_instance(GeneratorExit):  # type: ignore[attr-defined]
+            if not raised.is_a(GeneratorExit):
                 return inner.throw(t, raised)
             inner.close(t)
             raise raised
         except Raised as answer:
             frame = self.frame
             send = next(i for i in reversed(frame.instrs[: frame.at.index]) if i.op == "SEND")
-            if not answer.value.is_instance(StopIteration):  # type: ignore[attr-defined]
+            if not answer.is_a(StopIteration):
                 frame.at = frame.instrs[frame.at.index - 1]
                 return self._run(t, answer)
             from frameloom.capture.interpreter.opcodes.jumps import finish_send
@@ -132,7 +128,7 @@ class GeneratorValue(IteratorValue):
         try:
             self.throw(t, Raised(ExceptionValue(GeneratorExit, [])))
         except Raised as raised:
-            if not raised.value.is_instance((GeneratorExit, StopIteration)):  # type: ignore[attr-defined]
+            if not raised.is_a(GeneratorExit, StopIteration):
                 raise
         else:
             t.raise_(RuntimeError, "generator ignored GeneratorExit")
@@ -152,7 +148,7 @@ class GeneratorValue(IteratorValue):
             result = self.frame.run(thrown)
         except Raised as raised:
             self.finished = True
-            if raised.value.is_instance(StopIteration):  # type: ignore[attr-defined]
+            if raised.is_a(StopIteration):
                 stopped = ExceptionValue(
                     RuntimeError, [ConstValue("generator raised StopIteration")]
                 )

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.guards.class_lookup import asks_program, class_attribute, note_order
+from frameloom.capture.guards.class_lookup import MISSING, asks_program, class_attribute, note_order
 from frameloom.capture.interpreter import operators
-from frameloom.capture.interpreter.isinstance_marks import note_questions
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import BY_VALUE, ConstValue
 from frameloom.capture.values.containers.container import TupleValue
@@ -172,3 +171,32 @@ def computes_class(cls: type) -> bool:
     """Whether code of the program computes an instance's `__class__`."""
     own = class_attribute(cls, "__class__"), class_attribute(cls, "__getattribute__")
     return own[0] is not object.__dict__["__class__"] or isinstance(own[1], FunctionType)
+
+
+# PyTorch's metaclasses recognize a parameter or a buffer by these.
+MARKS = ("_is_param", "_is_buffer")
+
+
+def note_questions(t: Tracer, value: Value, wanted: Any) -> None:
+    """Guards what `isinstance(value, wanted)` reads besides the class: marks on tensors, attributes of a protocol."""
+    if isinstance(value, TensorValue) and value.origin is not None and value.real is not None:
+        for name in MARKS:
+            if name in value.real.__dict__:
+                place = value.origin.child("dict").child("key", name)
+                t.look(t.wrap(value.real.__dict__[name], place))
+            else:
+                t.guards.add(value.origin, "no_attr", name)
+    if isinstance(value, ObjectValue) and getattr(wanted, "_is_protocol", False):
+        for name in sorted(_names_of_protocol(wanted)):
+            attribute = class_attribute(value.cls, name)
+            runs_code = isinstance(attribute, property) or (
+                attribute is MISSING and class_attribute(value.cls, "__getattr__") is not MISSING
+            )
+            if name in value.attributes or runs_code:
+                raise Break("unknown_call", f"isinstance(..., {wanted.__name__})")
+            value.own(t, name)
+
+
+def _names_of_protocol(protocol: Any) -> set[str]:
+    tables = [vars(cls) for cls in protocol.__mro__ if vars(cls).get("_is_protocol")]
+    return {str(name) for table in tables for name in {*table, *table.get("__annotations__", ())}}

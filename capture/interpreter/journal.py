@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
-from frameloom.capture.values.base import Value
+from frameloom.capture.values.base import Effect, Value
 
 
 class Journal:
@@ -30,6 +30,11 @@ class Journal:
     def has_changed(self, value: Value, mark: int) -> bool:
         """Whether the value was changed since `mark`, even if it was changed back."""
         return any(type(step) is tuple and step[0] is value for step in self._journal[mark:])
+
+    def pending(self, unseen: Collection[int] = ()) -> list[Effect]:
+        """Returns the writes that are due. `unseen`: ids of values that only this call can see."""
+        due = [v for v in self.changed.values() if v.is_shared_with_caller and id(v) not in unseen]
+        return [effect for value in due for effect in value.effects(self)]
 
     def take_back(self, mark: int) -> None:
         """Undoes every change since `mark`."""

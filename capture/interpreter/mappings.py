@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from frameloom.capture.guards.class_lookup import MISSING
-from frameloom.capture.values.attributes import AttributesValue
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.dictionary import DictValue
@@ -46,7 +45,7 @@ def _pairs(t: Tracer, source: Value) -> Iterator[tuple[Value, Value]]:
         try:
             pair = t.list_items(item)
         except Raised as raised:
-            if not raised.value.is_instance(TypeError):  # type: ignore[attr-defined]
+            if not raised.is_a(TypeError):
                 raise
             t.raise_(TypeError, f"cannot convert dictionary update sequence element #{n} to a sequence")  # fmt: skip
         if len(pair) != 2:
@@ -62,7 +61,7 @@ def fill_dict(t: Tracer, target: Value, args: list[Value], kwargs: dict[str, Val
         target = target.payload
     if args:
         source = t.look(args[0])
-        is_mapping = isinstance(source, DictValue | AttributesValue | MappingProxyValue) or (
+        is_mapping = isinstance(source, DictValue | MappingProxyValue) or (
             isinstance(source, ObjectValue)
             and (source.payload is not None or source.special("keys") is not MISSING)
         )

@@ -157,7 +157,6 @@ class ObjectTable(StepLimits):
         cell_value = self._cells.get(id(cell))
         if cell_value is None:
             if content is None:
-                assert origin is not None
                 content = origin.child("cell_contents")
             try:
                 inside: Value | None = self.wrap(cell.cell_contents, content)

@@ -58,8 +58,7 @@ def _recorded(
     specialize: bool = False,
 ) -> Value:
     check_not_hooked(t)
-    assert t.frame is not None
-    t.recorder.current_call.site = site_of(t.frame.code, t.frame.at.index)
+    t.recorder.current_call.site = site_of(*t.site)
     if t.session.is_avoided(*t.recorder.current_call.site):
         raise Break("op_error", f"{getattr(fn, '__name__', fn)}(...)")
     if is_caught(t.frame):

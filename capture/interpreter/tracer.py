@@ -8,30 +8,32 @@ two values in `identity.py`, instructions in `opcodes/`. One class, since all of
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from frameloom.capture.interpreter import calls, convert, identity, instance_attributes, torch_calls
-from frameloom.capture.interpreter.capture_state import BackwardState, Speculation
+from frameloom.capture.interpreter import (
+    calls,
+    classes,
+    convert,
+    identity,
+    instance_attributes,
+    operators,
+    torch_calls,
+)
+from frameloom.capture.interpreter import evaluate as evaluation
+from frameloom.capture.interpreter.capture_state import BackwardState, Site, Speculation
 from frameloom.capture.interpreter.context_managers import Settings
-from frameloom.capture.interpreter.evaluate import evaluate
 from frameloom.capture.interpreter.iteration import Iteration
-from frameloom.capture.speculation.decide import decide
+from frameloom.capture.speculation.branch_prediction import decide
 from frameloom.capture.symbolic.dynamic_index import getter, setter
-from frameloom.capture.symbolic.unbacked_items import positions
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import ConstValue, boolean, is_constant
 from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.exception import ExceptionValue
-from frameloom.capture.values.function import (
-    PartialValue,
-)
 from frameloom.capture.values.numbers.symbolic import (
     SymbolicNumber,
 )
-from frameloom.capture.values.opaque import OpaqueValue
-from frameloom.capture.values.static import ClassValue
+from frameloom.capture.values.numbers.unbacked_items import positions
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Where
 
@@ -67,9 +69,6 @@ class Tracer(Iteration):
         self.asked_compiling |= self.session.reports_compiling
         return boolean(self.session.reports_compiling)
 
-    def from_python(self, obj: Any) -> Value:
-        return convert.from_python(self, obj)
-
     def table_of(self, entries: dict[str, Value]) -> DictValue:
         """Returns a new dictionary with these items."""
         table = DictValue()
@@ -77,50 +76,21 @@ class Tracer(Iteration):
             table.setitem(self, ConstValue(name), value)
         return table
 
-    def index(
-        self, value: Value, fault: str = "'{}' object cannot be interpreted as an integer"
-    ) -> int:
-        return convert.index(self, value, fault)
-
-    def same_or_equal(self, a: Value, b: Value) -> bool:
-        return identity.same_or_equal(self, a, b)
-
-    def identical(self, a: Value, b: Value) -> bool:
-        return identity.identical(self, a, b)
-
-    def is_instance(self, value: Value, classes: Value) -> bool:
-        return identity.is_instance(self, value, classes)
-
-    # --- computing
-    def evaluate(
-        self, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
-    ) -> Value:
-        return evaluate(self, fn, args, kwargs)
-
-    def torch_call(
-        self, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
-    ) -> Value:
-        return torch_calls.torch_call(self, fn, args, kwargs)
-
-    def to_torch(self, value: Value, fn: Any = None) -> Any:
-        return convert.to_torch(self, value, fn)
-
-    def call(self, callee: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return calls.call(self, callee, args, kwargs)
-
-    def call_builtin(self, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return calls.call_builtin(self, fn, args, kwargs)
-
-    def instantiate(self, cls: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from frameloom.capture.library.classes import instantiate
-
-        return instantiate(self, cls, args, kwargs)
-
-    def instance_attribute(self, value: Value, name: str) -> Value:
-        return instance_attributes.instance_attribute(self, value, name)
-
-    def decide(self, condition: TensorValue) -> bool:
-        return decide(self, condition)
+    # --- what other files of this folder define
+    from_python = convert.from_python
+    to_torch = convert.to_torch
+    index = convert.index
+    same_or_equal = identity.same_or_equal
+    identical = identity.identical
+    is_instance = identity.is_instance
+    instance_attribute = instance_attributes.instance_attribute
+    evaluate = evaluation.evaluate
+    binary = operators.binary
+    call = calls.call
+    call_builtin = calls.call_builtin
+    instantiate = classes.instantiate
+    torch_call = torch_calls.torch_call
+    decide = decide
 
     def tensor_item(self, tensor: TensorValue, key: Value) -> Value:
         key = positions(self, key)
@@ -163,9 +133,16 @@ class Tracer(Iteration):
         for table in (self.elements, self.positions, self.backward.leaves):
             table.clear()
 
+    # --- the current instruction
     def where(self) -> Where:
-        assert self.frame is not None
-        return self.frame.where()
+        return self.frame.where()  # type: ignore[union-attr]
 
+    @property
+    def site(self) -> Site:
+        return self.frame.code, self.frame.at.index  # type: ignore[union-attr]
 
-__all__ = ["OpaqueValue", "PartialValue", "Tracer"]
+    def site_or(self, otherwise: Exception) -> Site:
+        """Returns `site`; raises `otherwise` if an earlier capture found that it must not pass there."""
+        if self.session.is_avoided(*self.site):
+            raise otherwise
+        return self.site

@@ -30,7 +30,6 @@ import torch
 from frameloom.capture import _capture
 from frameloom.capture.guards.class_lookup import class_attribute
 from frameloom.capture.guards.source import FRESH_KINDS
-from frameloom.capture.library.torch_api.draws import is_draw
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import (
     FROZEN,
@@ -48,13 +47,14 @@ from frameloom.capture.values.containers.container import (
 )
 from frameloom.capture.values.containers.dictionary import DefaultDictValue, DictValue
 from frameloom.capture.values.containers.iterator import ReversedIterator, SequenceIterator
+from frameloom.capture.values.draw import DrawFunction, draw_of
 from frameloom.capture.values.function import (
     BoundMethodValue,
     BuiltinValue,
     FunctionValue,
     PartialValue,
 )
-from frameloom.capture.values.kinds import KINDS
+from frameloom.capture.values.kinds import KINDS, kind
 from frameloom.capture.values.module import ModuleValue
 from frameloom.capture.values.numbers.symbolic import SymbolicNumber
 from frameloom.capture.values.object import ObjectValue
@@ -80,9 +80,9 @@ def realize(t: Tracer, obj: Any, origin: Origin) -> Value:
     # `isinstance` may read the object's `__class__`, which may run code of the program: only the type is read
     # here.
     cls = type(obj)
-    if class_name(cls) in CALLABLE_KINDS and is_draw(obj):
+    if class_name(cls) in CALLABLE_KINDS and (draw := draw_of(obj)) is not None:
         t.guards.add(origin, "is", obj)
-        return BuiltinValue(obj, origin)
+        return DrawFunction(obj, origin, draw)
     by_type = KINDS.get(cls)
     if by_type is not None:
         return by_type(t, obj, origin)
@@ -130,8 +130,8 @@ def _instance(t: Tracer, obj: Any, origin: Origin) -> Value:
     cls = type(obj)
     if issubclass(cls, tuple):
         t.guard_length(origin, cls, len(obj))
-        kind = "item" if cls.__getitem__ is tuple.__getitem__ else "base_item"
-        items = [t.wrap(tuple.__getitem__(obj, i), origin.child(kind, i)) for i in range(len(obj))]
+        place = "item" if cls.__getitem__ is tuple.__getitem__ else "base_item"
+        items = [t.wrap(tuple.__getitem__(obj, i), origin.child(place, i)) for i in range(len(obj))]
         if is_plain_tuple_class(cls):
             return TupleValue(items, cls, obj, origin)
         return (
@@ -214,11 +214,13 @@ def is_class_statement(cls: type) -> bool:
     return True
 
 
+@kind(*LITERALS - {int, float})
 def _equal(t: Tracer, obj: Any, origin: Origin) -> Value:
     t.guards.add(origin, "equal", obj)
     return ConstValue(obj, origin)
 
 
+@kind(int, float)
 def _number(t: Tracer, obj: Any, origin: Origin) -> Value:
     if t.options.follows_numbers and t.session.dynamic_policy.varies(
         t.roots.function.__code__, origin, obj
@@ -228,6 +230,7 @@ def _number(t: Tracer, obj: Any, origin: Origin) -> Value:
     return _equal(t, obj, origin)
 
 
+@kind(torch.Tensor, torch.nn.Parameter)
 def _tensor(t: Tracer, obj: Any, origin: Origin) -> Value:
     if type(obj) in (torch.Tensor, torch.nn.Parameter):
         return t.tensor(obj, origin)
@@ -235,6 +238,7 @@ def _tensor(t: Tracer, obj: Any, origin: Origin) -> Value:
     return OpaqueValue(obj, origin)
 
 
+@kind(FunctionType)
 def _function(t: Tracer, obj: Any, origin: Origin) -> Value:
     if origin.kind in FRESH_KINDS:
         t.guards.add(origin, "type", FunctionType)
@@ -245,6 +249,7 @@ def _function(t: Tracer, obj: Any, origin: Origin) -> Value:
     return FunctionValue(obj, origin)
 
 
+@kind(MethodType)
 def _method(t: Tracer, obj: Any, origin: Origin) -> Value:
     t.guards.add(origin, "type", MethodType)
     func = t.look(t.wrap(obj.__func__, origin.child("method_func")))
@@ -292,6 +297,10 @@ def _bounds(t: Tracer, obj: Any, origin: Origin) -> Value:
     return ConstValue(obj, origin)
 
 
+@kind(
+    *(type(iter(c)) for c in ([], (), range(0), {}, {}.values(), {}.items(), set())),
+    type(reversed([])),
+)
 def _iterator(t: Tracer, obj: Any, origin: Origin) -> Value:
     """Returns the value of an iterator that may be in the middle of its items, and guards its state."""
     t.guards.add(origin, "type", type(obj))
@@ -317,6 +326,7 @@ def _iterator(t: Tracer, obj: Any, origin: Origin) -> Value:
     return value
 
 
+@kind(functools.partial)
 def _partial(t: Tracer, obj: Any, origin: Origin) -> Value:
     t.guards.add(origin, "type", functools.partial)
     func = t.look(t.wrap(obj.func, origin.child("attr", "func")))
@@ -328,31 +338,15 @@ def _partial(t: Tracer, obj: Any, origin: Origin) -> Value:
     return PartialValue(func, args.items, kwargs, origin, obj)
 
 
+@kind(MappingProxyType)
 def _proxy(t: Tracer, obj: Any, origin: Origin) -> Value:
     return realize_proxy(t, obj, origin) or OpaqueValue(obj, origin)
 
 
+@kind(CellType)
 def _cell(t: Tracer, obj: Any, origin: Origin) -> Value:
     t.guards.add(origin, "type", CellType)
     return t.cell(obj, origin)
 
 
-KINDS.update(
-    {
-        **{cls: _equal for cls in LITERALS},
-        int: _number,
-        float: _number,
-        torch.Tensor: _tensor,
-        torch.nn.Parameter: _tensor,
-        FunctionType: _function,
-        MethodType: _method,
-        functools.partial: _partial,
-        CellType: _cell,
-        **{
-            type(iter(c)): _iterator for c in ([], (), range(0), {}, {}.values(), {}.items(), set())
-        },
-        type(reversed([])): _iterator,
-        weakref.ref: realize_weakref,
-        MappingProxyType: _proxy,
-    }
-)
+kind(weakref.ref)(realize_weakref)

@@ -22,11 +22,22 @@ import torch
 
 from frameloom.capture.guards.class_lookup import MISSING, asks_program, class_attribute
 from frameloom.capture.interpreter import operators
-from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwargs, breaks, knows
+from frameloom.capture.interpreter.call_rules import (
+    FUNCTIONS,
+    Args,
+    Known,
+    Kwargs,
+    ValueRule,
+    arity,
+    breaks,
+    knows,
+    knows_of_values,
+)
+from frameloom.capture.interpreter.classes import bare_instance, construct
 from frameloom.capture.interpreter.identity import note_bases
 from frameloom.capture.interpreter.mappings import fill_dict
-from frameloom.capture.values.base import NotConstant, Raised, Value
-from frameloom.capture.values.const import NONE, TRUE, ConstValue, boolean
+from frameloom.capture.values.base import NotConstant, Value, ignoring
+from frameloom.capture.values.const import TRUE, ConstValue, boolean
 from frameloom.capture.values.containers.container import ListValue, TupleValue, plain
 from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.containers.sets import SetValue, set_of
@@ -49,6 +60,19 @@ def instance(t: Tracer, args: Args, kind: Any) -> Any:
     if not isinstance(value, kind):
         raise Break("unknown_call", f"method of {value.describe()}")
     return value
+
+
+def method(kind: type[Value], *functions: Any) -> Callable[[ValueRule], ValueRule]:
+    """Registers the rule for methods of a container. The rule gets its value, the tracer, and the positional
+    arguments, as many as its signature takes."""
+
+    def register(rule: ValueRule) -> ValueRule:
+        knows(*functions, **arity(rule))(
+            lambda t, args, kwargs: rule(instance(t, args, kind), t, *args[1:])
+        )
+        return rule
+
+    return register
 
 
 breaks("print", print)
@@ -91,8 +115,8 @@ def _len(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 @knows(isinstance, least=2, most=2)
-def _isinstance(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(t.is_instance(args[0], args[1]))
+def _isinstance(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
+    return t.is_instance(args[0], args[1])
 
 
 @knows(issubclass, least=2, most=2)
@@ -112,8 +136,8 @@ def _issubclass(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 @knows(callable, least=1, most=1)
-def _callable(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(is_callable(t.look(args[0])))
+def _callable(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
+    return is_callable(t.look(args[0]))
 
 
 def is_callable(value: Value) -> bool:
@@ -151,32 +175,25 @@ def _name(t: Tracer, value: Value, asked: Value | None = None) -> str:
 
 
 @knows(hasattr, least=2, most=2)
-def _hasattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    try:
-        owner = t.look(args[0])
+def _hasattr(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
+    owner = t.look(args[0])
+    with ignoring(AttributeError):
         owner.getattr(t, _name(t, args[1], owner))
-    except Raised as raised:
-        if raised.value.is_instance(AttributeError):  # type: ignore[attr-defined]
-            return boolean(False)
-        raise
-    return TRUE
+        return True
+    return False
 
 
 @knows(getattr, least=2, most=3)
 def _getattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    try:
-        owner = t.look(args[0])
+    owner = t.look(args[0])
+    with ignoring(*(AttributeError,) if len(args) > 2 else ()):
         return owner.getattr(t, _name(t, args[1], owner))
-    except Raised as raised:
-        if len(args) > 2 and raised.value.is_instance(AttributeError):  # type: ignore[attr-defined]
-            return t.look(args[2])
-        raise
+    return t.look(args[2])
 
 
 @knows(setattr, least=3, most=3)
-def _setattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _setattr(t: Tracer, args: Args, kwargs: Kwargs) -> None:
     t.look(args[0]).setattr(t, _name(t, args[1]), args[2])
-    return NONE
 
 
 @knows(object.__getattribute__, least=2, most=2)
@@ -193,7 +210,7 @@ def _object_getattribute(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 @knows(object.__setattr__, torch.nn.Module.__setattr__, least=3, most=3)
-def _object_setattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _object_setattr(t: Tracer, args: Args, kwargs: Kwargs) -> None:
     owner, name = t.look(args[0]), _name(t, args[1])
     if not isinstance(owner, ObjectValue):
         raise Break("attribute_write", f"{owner.describe()}.{name} = ...")
@@ -201,33 +218,30 @@ def _object_setattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         type(owner).setattr(owner, t, name, args[2])
     else:
         owner.setattr_generic(t, name, args[2])
-    return NONE
 
 
 @knows(delattr, least=2, most=2)
-def _delattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _delattr(t: Tracer, args: Args, kwargs: Kwargs) -> None:
     t.look(args[0]).delattr(t, _name(t, args[1]))
-    return NONE
 
 
 @knows(object.__delattr__, least=2, most=2)
-def _object_delattr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _object_delattr(t: Tracer, args: Args, kwargs: Kwargs) -> None:
     owner, name = t.look(args[0]), _name(t, args[1])
     if isinstance(owner, ObjectValue) and not issubclass(owner.cls, torch.nn.Module):
         owner.delattr_generic(t, name)
     else:
         owner.delattr(t, name)
-    return NONE
 
 
-@knows(object.__init__, least=1, most=1)
-def _object_init(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return NONE
+@knows_of_values(object.__init__)
+def _object_init(t: Tracer, owner: Value) -> None:
+    pass
 
 
-@knows(object.__init_subclass__, most=1)
-def _init_subclass(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return NONE
+@knows_of_values(object.__init_subclass__)
+def _init_subclass(t: Tracer, cls: Value | None = None) -> None:
+    pass
 
 
 @knows(
@@ -240,8 +254,6 @@ def _init_subclass(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     keywords="*",
 )
 def _new(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    from frameloom.capture.library.classes import bare_instance
-
     owner = t.look(args[0])
     if not isinstance(owner, ClassValue) or not owner.real.__flags__ & 1 << 9:
         raise Break("unknown_call", f"{owner.describe()}.__new__")
@@ -259,8 +271,8 @@ def _object_eq(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 @knows(object.__ne__, least=2, most=2)
-def _object_ne(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(not t.same_or_equal(args[0], args[1]))
+def _object_ne(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
+    return not t.same_or_equal(args[0], args[1])
 
 
 @knows(type.mro, least=1, most=1)
@@ -274,8 +286,6 @@ def _mro(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(type.__call__, least=1, keywords="*")
 def _type_call(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    from frameloom.capture.library.classes import construct
-
     return construct(t, t.look(args[0]), args[1:], kwargs)
 
 
@@ -369,33 +379,23 @@ def _size(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(set, most=1)
 def _set(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return _collection(t, set, args)
+    result = SetValue()
+    for source in args:
+        result.update(t, source)
+    return result
 
 
 @knows(frozenset, most=1)
 def _frozenset(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if args and t.look(args[0]).type() is frozenset:
         return t.look(args[0])
-    return _collection(t, frozenset, args)
+    return set_of(t, frozenset, t.list_items(args[0]) if args else [])
 
 
-def _collection(t: Tracer, cls: type, args: Args) -> Value:
-    if cls is set and args:
-        result = SetValue()
-        result.update(t, args[0])
+for _cls in (dict, collections.OrderedDict):
+
+    @knows(_cls, most=1, keywords="*")
+    def _dict(t: Tracer, args: Args, kwargs: Kwargs, cls: type = _cls) -> Value:
+        result = DictValue(cls=cls)
+        fill_dict(t, result, args, kwargs)
         return result
-    return set_of(t, cls, t.list_items(args[0]) if args else [])
-
-
-@knows(dict, most=1, keywords="*")
-def _dict(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    result = DictValue()
-    fill_dict(t, result, args, kwargs)
-    return result
-
-
-@knows(collections.OrderedDict, most=1, keywords="*")
-def _ordered_dict(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    result = DictValue(cls=collections.OrderedDict)
-    fill_dict(t, result, args, kwargs)
-    return result

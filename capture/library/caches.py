@@ -13,7 +13,7 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.guards.class_lookup import class_attribute
-from frameloom.capture.resume.effects import pending
+from frameloom.capture.interpreter.call_rules import knows_kind
 from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.const import LITERALS, ConstValue
 from frameloom.capture.values.containers.container import TupleValue, plain
@@ -27,7 +27,8 @@ Wrapper = functools._lru_cache_wrapper
 ABSENT = object()
 
 
-def cached(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+@knows_kind(Wrapper)
+def _cached(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Returns the result of a call; equal arguments give the same result while the cache has it."""
     try:
         given = tuple(argument(t, arg) for arg in args)
@@ -36,7 +37,7 @@ def cached(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> V
         raise Break("unknown_call", f"{name_of(fn)}(...)") from None
     table, separator = parts_of(fn)
     key = key_of(fn, given, named, separator)
-    if not holds(table, key) and (is_full(fn) or pending(t, set())):
+    if not holds(table, key) and (is_full(fn) or t.pending()):
         raise Break("cold_cache", f"{name_of(fn)}(...)")
     try:
         result = fn(*given, **named)

@@ -13,13 +13,12 @@ from types import FunctionType
 from typing import TYPE_CHECKING
 
 from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
-from frameloom.capture.library.classes import check_finalizer
+from frameloom.capture.interpreter.classes import check_finalizer
 from frameloom.capture.values.attributes import AttributesValue
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue, is_none
-from frameloom.capture.values.containers.container import ListValue, TupleValue
-from frameloom.capture.values.containers.dictionary import DefaultDictValue, DictValue
-from frameloom.capture.values.containers.sets import SetValue, set_of
+from frameloom.capture.values.containers.container import TupleValue
+from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.function import BuiltinValue, FunctionValue
 from frameloom.capture.values.module import ModuleValue
 from frameloom.capture.values.object import MISSING, ObjectValue, class_attribute
@@ -63,11 +62,10 @@ class MemoValue(Value):
     """The dictionary argument of `__deepcopy__`: the method passes it on, and may store the copy of its own
     object in it. Any other use would show identities, and breaks."""
 
+    cls = dict
+
     def __init__(self, copier: _Copier) -> None:
         self.copier = copier
-
-    def type(self) -> type:
-        return dict
 
     def setitem(self, t: Tracer, key: Value, value: Value) -> None:
         key = t.look(key)
@@ -91,43 +89,11 @@ class _Copier:
             return value
         if id(value) in self.memo:
             return self.memo[id(value)]
-        new = self._new(value)
+        is_instance = isinstance(value, ObjectValue) and not isinstance(value, ModuleValue)
+        new = self._object(value) if is_instance else value.copied(self)
         if new is not value:  # otherwise it is copied again the next time
             self.memo[id(value)] = new
         return new
-
-    def _new(self, value: Value) -> Value:
-        t = self.t
-        if isinstance(value, TupleValue):
-            items = [self.part(item) for item in value.items]
-            if id(value) in self.memo:  # a tuple that contains itself, through one of its items
-                return self.memo[id(value)]
-            unchanged = all(new is t.look(old) for new, old in zip(items, value.items, strict=True))
-            if value.cls is not tuple:
-                self.check_class(value)
-            elif unchanged or not self.deep:
-                return value
-            return TupleValue(items, value.cls)
-        if isinstance(value, ListValue):
-            result = self.memo[id(value)] = value.like([])
-            result.items = [self.part(item) for item in value.items]  # type: ignore[attr-defined]
-            return result
-        if isinstance(value, SetValue) and value.cls is frozenset and not self.deep:
-            return value
-        if isinstance(value, SetValue):
-            return set_of(t, value.cls, [self.part(item) for item in value.order()])
-        if isinstance(value, AttributesValue):
-            value = value.table(t)
-        if isinstance(value, DictValue):
-            table = self.memo[id(value)] = (
-                value.empty() if isinstance(value, DefaultDictValue) else DictValue(cls=value.cls)
-            )
-            for key, item in list(value.entries(t).values()):
-                table.setitem(t, self.part(key), self.part(item))
-            return table
-        if isinstance(value, ObjectValue) and not isinstance(value, ModuleValue):
-            return self._object(value)
-        raise Break("library_call", f"copy of {value.describe()}")
 
     def _object(self, value: ObjectValue) -> Value:
         t = self.t
@@ -142,7 +108,7 @@ class _Copier:
         if value.payload is not None or any(attribute is not MISSING for attribute in asked):
             raise Break("library_call", f"copy of {value.describe()}")
         check_finalizer(value.cls)
-        table = AttributesValue(value).table(t).entries(t)
+        table = AttributesValue(value).entries(t)
         if class_attribute(value.cls, "__getattr__") is not MISSING or not {
             name,
             "__reduce_ex__",

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
-from frameloom.capture.values.const import NONE
 from frameloom.capture.values.containers.container import ListValue
 from frameloom.capture.values.exception import NATIVE_INITS, ExceptionValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
-    from frameloom.capture.values.base import Value
 
 
 def _own(t: Tracer, args: Args) -> ExceptionValue:
@@ -23,13 +21,12 @@ def _own(t: Tracer, args: Args) -> ExceptionValue:
 
 
 @knows(*NATIVE_INITS, least=1)
-def _init(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _init(t: Tracer, args: Args, kwargs: Kwargs) -> None:
     _own(t, args).set_args(t, args[1:])
-    return NONE
 
 
 @knows(BaseException.add_note, least=2, most=2)
-def _add_note(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _add_note(t: Tracer, args: Args, kwargs: Kwargs) -> None:
     own, note = _own(t, args), t.look(args[1])
     if note.type() is not str:
         t.raise_unworded(TypeError, "add_note(...) of what is no string")
@@ -39,4 +36,3 @@ def _add_note(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if not isinstance(notes, ListValue):
         raise Break("exception", "add_note(...)")
     notes.append(t, note)
-    return NONE

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.guards.class_lookup import MISSING, class_attribute, is_subtype
 from frameloom.capture.interpreter import operators
-from frameloom.capture.interpreter.call_rules import Args, Known, Kwargs, knows
+from frameloom.capture.interpreter.call_rules import Args, Known, Kwargs, knows, knows_of_values
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import NONE, ConstValue, boolean
+from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.function import BoundMethodValue, FunctionValue, PartialValue
 from frameloom.capture.values.getter import GetterValue
@@ -63,11 +63,6 @@ def _fsum(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.evaluate(math.fsum, [t.tuple_of(args[0])], {})
 
 
-@knows(types.MethodType, least=2, most=2)
-def _method_type(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return BoundMethodValue(t.look(args[0]), args[1])
-
-
 @knows(inspect.signature, least=1, most=1)
 def _signature(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = t.look(args[0])
@@ -90,7 +85,6 @@ def _plainly_made(t: Tracer, value: FunctionValue) -> types.FunctionType:
     """Returns a function with the signature of one that the captured code made, if its code has all of the
     signature."""
     made = value.made
-    assert made is not None
     if made.defaults or made.kwdefaults or made.special or made.attributes.entries(t):
         raise Break("library_call", "inspect.signature(...)")
     cells = tuple(types.CellType() for _ in made.code.co_freevars)
@@ -118,33 +112,12 @@ def _keep_signature(t: Tracer, value: FunctionValue) -> None:
         t.guards.add(annotations.origin.child("key", name), "is", annotation)
 
 
-@knows(inspect.isclass, least=1, most=1)
-def _is_class(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(issubclass(t.look(args[0]).type(), type))
-
-
-@knows(inspect.isfunction, least=1, most=1)
-def _is_function(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(t.look(args[0]).type() is types.FunctionType)
-
-
-@knows(inspect.ismethod, least=1, most=1)
-def _is_method(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(t.look(args[0]).type() is types.MethodType)
-
-
 @knows(inspect.isgeneratorfunction, least=1, most=1)
-def _is_generator_function(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _is_generator_function(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
     value = t.look(args[0])
     while isinstance(value, BoundMethodValue | PartialValue):
         value = t.look(value.func)
-    is_generator = isinstance(value, FunctionValue) and value.code.co_flags & inspect.CO_GENERATOR
-    return boolean(is_generator)
-
-
-@knows(typing.cast, least=2, most=2)
-def _cast(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return t.look(args[1])
+    return isinstance(value, FunctionValue) and bool(value.code.co_flags & inspect.CO_GENERATOR)
 
 
 def _getter(cls: type, kind: str, named: int | None) -> Known:
@@ -164,16 +137,6 @@ knows(operator.itemgetter, least=1)(_getter(operator.itemgetter, "item", 0))
 knows(operator.methodcaller, least=1, keywords="*")(_getter(operator.methodcaller, "method", 1))
 
 
-@knows(operator.contains, least=2, most=2)
-def _contains(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(t.look(args[0]).contains(t, t.look(args[1])))
-
-
-@knows(operator.getitem, least=2, most=2)
-def _getitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return t.look(args[0]).getitem(t, t.look(args[1]))
-
-
 def _unary(fn: Any, special: str) -> Known:
     return lambda t, args, kwargs: operators.unary(t, fn, special, args[0])
 
@@ -182,33 +145,19 @@ for _fn, _special in ((operator.neg, "__neg__"), (operator.pos, "__pos__"), (ope
     knows(_fn, least=1, most=1)(_unary(_fn, _special))
 
 
-@knows(operator.truth, least=1, most=1)
-def _truth(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(t.look(args[0]).truth(t))
-
-
-@knows(operator.not_, least=1, most=1)
-def _not(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(not t.look(args[0]).truth(t))
-
-
-@knows(operator.is_not, least=2, most=2)
-def _is_not(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(not t.identical(args[0], args[1]))
-
-
-@knows(operator.setitem, least=3, most=3)
-def _setitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    t.look(args[0]).setitem(t, t.look(args[1]), args[2])
-    return NONE
-
-
-@knows(operator.delitem, least=2, most=2)
-def _delitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    t.look(args[0]).delitem(t, t.look(args[1]))
-    return NONE
-
-
-@knows(operator.is_, least=2, most=2)
-def _is(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(t.identical(args[0], args[1]))
+for _fn, _rule in {
+    operator.truth: lambda t, value: t.look(value).truth(t),
+    operator.not_: lambda t, value: not t.look(value).truth(t),
+    operator.is_: lambda t, one, other: t.identical(one, other),
+    operator.is_not: lambda t, one, other: not t.identical(one, other),
+    operator.contains: lambda t, own, item: t.look(own).contains(t, t.look(item)),
+    operator.getitem: lambda t, own, key: t.look(own).getitem(t, t.look(key)),
+    operator.setitem: lambda t, own, key, value: t.look(own).setitem(t, t.look(key), value),
+    operator.delitem: lambda t, own, key: t.look(own).delitem(t, t.look(key)),
+    inspect.isclass: lambda t, value: issubclass(t.look(value).type(), type),
+    inspect.isfunction: lambda t, value: t.look(value).type() is types.FunctionType,
+    inspect.ismethod: lambda t, value: t.look(value).type() is types.MethodType,
+    types.MethodType: lambda t, function, owner: BoundMethodValue(t.look(function), owner),
+    typing.cast: lambda t, cls, value: t.look(value),
+}.items():
+    knows_of_values(_fn)(_rule)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from frameloom.capture.guards.raw_attributes import instance_dict
-from frameloom.capture.interpreter import calls
 from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.interpreter.context_managers import OUTER
 from frameloom.capture.interpreter.generator import GeneratorValue
+from frameloom.capture.library.stand_ins import interpret
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import NONE
 from frameloom.capture.values.containers.container import TupleValue
@@ -25,7 +25,6 @@ from frameloom.capture.values.exception import (
     ExceptionValue,
     TracebackValue,
 )
-from frameloom.capture.values.function import FunctionValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.static import GradModeValue
 from frameloom.errors import Break
@@ -59,9 +58,8 @@ def _generator_next(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 @knows(GeneratorType.close, least=1, most=1)
-def _close(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _close(t: Tracer, args: Args, kwargs: Kwargs) -> None:
     _generator(t, args).close(t)
-    return NONE
 
 
 @knows(GeneratorType.throw, least=2, most=4)
@@ -72,7 +70,6 @@ def _throw(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
     given = [t.look(arg) for arg in args[1:]]
     thrown = given[0] if len(given) == 1 or is_none(given[1]) else given[1]
-    assert t.frame is not None
     return t.look(_generator(t, args).throw(t, Raised(exception_of(t.frame, thrown))))
 
 
@@ -99,8 +96,7 @@ def _method_of_mode(name: str) -> Known:
             return _leave_inference_mode(t, value)
         if not isinstance(value, ObjectValue) or value.cls is not torch.autocast:
             raise Break("context_manager", f"{value.describe()} entered before")
-        inner = FunctionValue(function, t.roots.object(function))
-        return t.look(calls.inline(t, inner, args, kwargs, resumable=False))
+        return t.look(interpret(t, function, args, kwargs))
 
     return handler
 
@@ -111,7 +107,6 @@ def _was_entered(value: ObjectValue) -> bool:
 
 def _leave_inference_mode(t: Tracer, value: ObjectValue) -> Value:
     """Leaves an inference mode that new code entered; that code stored the previous state."""
-    assert value.origin is not None
     outer = value.find(t, OUTER)
     assert isinstance(outer, TupleValue)
     for part in outer.items:

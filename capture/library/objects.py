@@ -63,7 +63,7 @@ def _vars(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     try:
         return t.look(args[0]).getattr(t, "__dict__")
     except Raised as raised:
-        if raised.value.is_instance(AttributeError):  # type: ignore[attr-defined]
+        if raised.is_a(AttributeError):
             t.raise_(TypeError, "vars() argument must have __dict__ attribute")
         raise
 
@@ -73,7 +73,7 @@ def _dir(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = t.look(args[0])
     if not isinstance(value, ObjectValue) or value.special("__dir__") is not MISSING:
         return t.evaluate(dir, args, kwargs)
-    own = AttributesValue(value).table(t).entries(t)
+    own = AttributesValue(value).entries(t)
     return t.from_python(sorted({*dir(value.cls), *(str(name) for name in own)}))
 
 
@@ -97,7 +97,7 @@ def namespace_equal(t: Tracer, left: Value, right: Value) -> Value:
     for side in (left, right):
         if not isinstance(side, ObjectValue) or not issubclass(side.cls, SimpleNamespace):
             return ConstValue(NotImplemented)
-        tables.append(AttributesValue(side).table(t))
+        tables.append(AttributesValue(side))
     return operators.binary(t, operator.eq, *tables)
 
 
@@ -107,7 +107,7 @@ def _namespace_repr(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     assert isinstance(value, ObjectValue)
     name = "namespace" if value.cls is SimpleNamespace else value.cls.__name__
     shown = []
-    for key, item in AttributesValue(value).table(t).entries(t).values():
+    for key, item in AttributesValue(value).entries(t).values():
         text = t.call_builtin(repr, [item], {}).constant()
         shown.append(f"{key.constant()}={text}")
     return ConstValue(f"{name}({', '.join(shown)})")

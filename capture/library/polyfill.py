@@ -2,7 +2,8 @@
 
 `in_python(fn)` registers a Python function that is interpreted where the program calls `fn`.
 `iterator(cls)` does the same for a class of iterators: its attributes are the state, `__next__` is one
-step, and `left` returns, in plain Python, an iterator of the real class with the remaining items. No frame
+step, and `left` returns, in plain Python, an iterator of the real class with the remaining items; it takes
+the attributes in the order in which `__init__` sets them. No frame
 of this code is ever resumed: if it breaks, plain Python makes the program's own call.
 """
 
@@ -12,11 +13,10 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.interpreter import calls
 from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs
-from frameloom.capture.values.base import Raised, Value
+from frameloom.capture.library.stand_ins import interpret
+from frameloom.capture.values.base import Value, ignoring
 from frameloom.capture.values.containers.iterator import IteratorValue
-from frameloom.capture.values.function import FunctionValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.errors import Avoid, Break
 
@@ -25,17 +25,12 @@ if TYPE_CHECKING:
     from frameloom.capture.resume.reconstruct import Rebuilder
 
 
-def _run(t: Tracer, function: FunctionType, args: Args, kwargs: Kwargs) -> Value:
-    value = FunctionValue(function, t.roots.object(function))
-    return t.look(calls.inline(t, value, args, kwargs, resumable=False))
-
-
 def in_python(*names: Any) -> Callable[[Any], Any]:
     """Decorator: the function is interpreted in place of these."""
 
     def register(function: FunctionType) -> FunctionType:
         for name in names:
-            FUNCTIONS[name] = lambda t, args, kwargs: _run(t, function, args, kwargs)
+            FUNCTIONS[name] = lambda t, args, kwargs: t.look(interpret(t, function, args, kwargs))
         return function
 
     return register
@@ -49,7 +44,6 @@ def iterator(real: Any, *makers: Any) -> Callable[[Any], Any]:
 
         def make(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
             frame = t.frame
-            assert frame is not None
             while not frame.resumable and frame.parent is not None:
                 frame = frame.parent  # out of our own code, to the program's call
             site = (frame.code, frame.at.index)
@@ -58,7 +52,7 @@ def iterator(real: Any, *makers: Any) -> Callable[[Any], Any]:
                     "opaque_iterable", f"{real.__name__}(...) is used on both sides of a break"
                 )
             state = ObjectValue(cls)
-            _run(t, cls.__init__, [state, *args], kwargs)
+            interpret(t, cls.__init__, [state, *args], kwargs)
             return PolyfillIterator(cls, state, site)
 
         for maker in (cls, *(makers or (real,))):
@@ -79,12 +73,9 @@ class PolyfillIterator(IteratorValue):
         return real_class
 
     def step(self, t: Tracer) -> Value | None:
-        try:
-            return _run(t, self.cls.__next__, [self.state], {})
-        except Raised as raised:
-            if raised.value.is_instance(StopIteration):  # type: ignore[attr-defined]
-                return None
-            raise
+        with ignoring(StopIteration):
+            return t.look(interpret(t, self.cls.__next__, [self.state], {}))
+        return None
 
     def parts(self) -> list[Value]:
         return list(self.state.attributes.values())
@@ -94,9 +85,4 @@ class PolyfillIterator(IteratorValue):
             raise Avoid(self.site)
 
     def rebuild(self, r: Rebuilder) -> None:
-        r.code.start_call(self.cls.left)
-        names = list(self.state.attributes)
-        order = self.cls.left.__code__.co_varnames[: self.cls.left.__code__.co_argcount]
-        assert set(names) == set(order), (names, order)
-        r.load_all([self.state.attributes[name] for name in order])
-        r.code.call(len(order))
+        r.call(self.cls.left, *self.state.attributes.values())

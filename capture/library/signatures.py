@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import NONE, ConstValue
+from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.container import TupleValue
 from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.object import ObjectValue
@@ -56,7 +56,7 @@ knows(inspect.Signature.bind_partial, least=1, keywords="*")(_bind(partial=True)
 
 
 @knows(inspect.BoundArguments.apply_defaults, least=1, most=1)
-def _apply_defaults(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _apply_defaults(t: Tracer, args: Args, kwargs: Kwargs) -> None:
     """Gives missing arguments their defaults, in the order of the parameters."""
     bound = t.look(args[0])
     if not isinstance(bound, ObjectValue) or bound.real is not None:
@@ -80,4 +80,3 @@ def _apply_defaults(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         complete.setitem(t, ConstValue(name), value)
     t.change(bound)
     bound.attributes["arguments"] = complete
-    return NONE

@@ -1,17 +1,17 @@
-"""Functions of PyTorch that code in `interpreted.py` replaces, and when."""
+"""Functions of PyTorch that code in `interpreted.py` replaces, and when; and its wrappers of functions."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.interpreter import calls
-from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs
+from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows_kind
 from frameloom.capture.library import interpreted
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import boolean
 from frameloom.capture.values.function import FunctionValue
+from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
@@ -19,30 +19,58 @@ if TYPE_CHECKING:
 
 def interpret(t: Tracer, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Value:
     value = FunctionValue(function, t.roots.object(function))  # type: ignore[arg-type]
-    return calls.inline(t, value, args, kwargs, False)
+    return calls.inline(t, value, args, kwargs, resumable=False)
 
 
-def _scan(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+# The modules of the next two are slow to import; a program that calls them has imported them.
+
+
+@knows_kind("associative_scan")
+def _scan(t: Tracer, function: FunctionValue, args: Args, kwargs: Kwargs) -> Value | None:
+    if function.real.__module__ != "torch._higher_order_ops.associative_scan":
+        return None
     return interpret(t, interpreted.scan, args, kwargs)
 
 
-def _expect_true(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+@knows_kind("expect_true")
+def _expect_true(t: Tracer, function: FunctionValue, args: Args, kwargs: Kwargs) -> Value | None:
+    if function.real.__module__ != "torch.fx.experimental.symbolic_shapes":
+        return None
     return boolean(t.look(args[0]).truth(t))
 
 
-# Their modules are slow to import; a program that calls them has imported them.
-IMPORTED_LATER = {
-    ("torch._higher_order_ops.associative_scan", "associative_scan"): _scan,
-    ("torch.fx.experimental.symbolic_shapes", "expect_true"): _expect_true,
-}
+# --- wrappers that PyTorch puts around functions: the function inside is called instead
 
 
-def find_stand_in(function: Any) -> Callable[..., Value] | None:
-    """Returns the entry of a function whose module this package does not import."""
-    handler = IMPORTED_LATER.get((function.__module__, function.__qualname__))
-    if handler is not None:
-        module = importlib.import_module(function.__module__)
-        if getattr(module, function.__name__, None) is not function:
-            return None
-        FUNCTIONS[function] = handler
-    return handler
+def _inside(t: Tracer, wrapper: FunctionValue, variable: str) -> Value:
+    """Returns the function that a wrapper holds in this variable."""
+    names = wrapper.code.co_freevars
+    if variable not in names:
+        raise Break("library_call", f"{wrapper.name}(...), another wrapper than is known")
+    return t.look(wrapper.closure(t)[names.index(variable)].content)
+
+
+@knows_kind("_use_grad_for_differentiable.<locals>._use_grad")
+def _step(t: Tracer, wrapper: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
+    """An optimizer's step. The wrapper itself also imports PyTorch's compiler, to make it break its graph."""
+    wrapped = _inside(t, wrapper, "func")
+    return interpret(t, interpreted.step_with_gradients_as_asked, [wrapped, *args], kwargs)
+
+
+@knows_kind("_disable_dynamo.<locals>.inner")
+def _excluded(t: Tracer, wrapper: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
+    """A function that PyTorch excludes from its own compiler, such as `zero_grad`."""
+    return t.call(_inside(t, wrapper, "fn"), args, kwargs)
+
+
+@knows_kind("install_generation_tagging_init.<locals>.patched_init")
+def _init(t: Tracer, wrapper: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
+    """`Module.__init__` in a process that has used PyTorch's compiler, which notes there that a module is new.
+    Only that compiler reads the note, to look at the module as if it had changed."""
+    return t.call(_inside(t, wrapper, "init"), args, kwargs)
+
+
+@knows_kind("install_generation_tagging_init.<locals>.patched_setstate")
+def _setstate(t: Tracer, wrapper: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
+    """`Module.__setstate__` in such a process."""
+    return t.call(_inside(t, wrapper, "setstate"), args, kwargs)

@@ -116,16 +116,13 @@ class Shown:
 def formatted(t: Tracer, fn: Callable[..., Any], args: Args, kwargs: Kwargs | None = None) -> Value:
     """Formats at once. Errors inside Python's formatting would name the stand-ins, so they break, and Python
     itself raises them."""
-    assert t.frame is not None
-    site, shown = (t.frame.code, t.frame.at.index), Shown(t)
+    shown = Shown(t)
     given = [shown.of(arg) for arg in args]
     named = {name: shown.of(arg) for name, arg in (kwargs or {}).items()}
     try:
         return ConstValue(fn(*given, **named))
     except ShowsTensor:
-        if t.session.is_avoided(*site):
-            raise Break("item", "text that shows a tensor's data") from None
-        return TensorTextValue(site)
+        return TensorTextValue(t.site_or(Break("item", "text that shows a tensor's data")))
     except (Break, Skip, Avoid, Raised):
         raise
     except Exception as error:

@@ -15,8 +15,7 @@ from frameloom.capture.bytecode.instruction import slot_names
 from frameloom.capture.bytecode.liveness import bound_before, live_before
 from frameloom.capture.guards.class_lookup import HEAP_TYPE, MISSING, class_attribute
 from frameloom.capture.interpreter.last_references import is_held_by_variables
-from frameloom.capture.resume.reconstruct import realized
-from frameloom.capture.values.base import Value
+from frameloom.capture.values.base import Value, realized
 from frameloom.capture.values.numbers.symbolic import is_symbolic
 
 if TYPE_CHECKING:

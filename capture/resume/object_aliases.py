@@ -37,7 +37,7 @@ def tell_objects_apart(t: Tracer) -> None:
                     t.guards.add(*apart(value, other))
         if isinstance(value, ObjectValue) and (own := dictionary(value)) is not None:
             for other in t.known_objects(dict):
-                is_plain = isinstance(other, DictValue) and other.origin is not None
+                is_plain = type(other) is DictValue and other.origin is not None
                 if is_plain and other.real is not instance_dict(value.real):
                     t.guards.add(own, "different", other.origin)
 
@@ -49,7 +49,6 @@ def apart(value: Value, other: Value) -> tuple[Origin, str, Origin]:
     is_shared = own is not None and instance_dict(value.real) is instance_dict(other.real)
     if own is not None and others is not None and not is_shared:
         return own, "different", others
-    assert value.origin is not None and other.origin is not None
     return value.origin, "different", other.origin
 
 

@@ -19,7 +19,7 @@ from types import (
 )
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.values.base import LazyValue, Null, Value
+from frameloom.capture.values.base import Null, Value, realized
 from frameloom.capture.values.const import BY_VALUE, ConstValue, is_nan
 from frameloom.capture.values.function import BuiltinValue, CellValue
 from frameloom.capture.values.numbers.symbolic import SymbolicNumber, is_symbolic
@@ -109,6 +109,26 @@ class Rebuilder:
         self.load_all(values)
         self.code.emit("BUILD_TUPLE", len(values))
 
+    def call(self, function: Any, /, *operands: Any, **named: Value) -> None:
+        """Pushes the result of a call. An operand is a value, a list of values, of which a tuple is passed, or
+        a constant."""
+        self.code.start_call(function)
+        for operand in (*operands, *named.values()):
+            if isinstance(operand, Value):
+                self.load(operand)
+            elif isinstance(operand, list):
+                self.load_tuple(operand)
+            else:
+                self.code.load_const(operand)
+        if named:
+            self.code.emit("KW_NAMES", tuple(named))
+        self.code.call(len(operands) + len(named))
+
+    def do(self, function: Any, /, *operands: Any) -> None:
+        """Calls a function only for what it does."""
+        self.call(function, *operands)
+        self.code.emit("POP_TOP")
+
     def keep(self, value: Value) -> None:
         """Remembers the object on top of the stack as that of `value`. Mutable objects call this before they
         are filled, so that they may contain themselves."""
@@ -133,9 +153,6 @@ class Rebuilder:
                 self.load(value)
                 self.keep(value)
                 self.code.emit("POP_TOP")
-
-    def load_constant_object(self, obj: Any) -> None:
-        self.code.load_const(obj)
 
     def load_output(self, value: TensorValue) -> None:
         self.code.load(self.output_name)
@@ -169,14 +186,6 @@ def lives_on(builtin: Any) -> bool:
     if isinstance(builtin, BuiltinFunctionType):
         return builtin.__self__ is None or isinstance(builtin.__self__, ModuleType | type)
     return isinstance(builtin, PERMANENT)
-
-
-def realized(value: Value) -> Value:
-    """Returns the value behind a lazy value that was looked at (one that was not is used by its source), or
-    the object that a payload belongs to."""
-    if isinstance(value, LazyValue) and value.realized is not None:
-        value = value.realized
-    return value.holder if value.holder is not None else value
 
 
 def reachable(roots: Iterable[Value]) -> Iterable[Value]:

@@ -120,12 +120,9 @@ def push_stack(code: CodeBuilder, spec: ResumeSpec) -> None:
 
 def call_start(instrs: list[Instr], index: int) -> int:
     """Returns where to enter a call: KW_NAMES and PRECALL before it set state that is not on the stack."""
-    while instrs[index].op == "CALL" and index and instrs[index - 1].op in ("PRECALL", "KW_NAMES"):
-        if instrs[index - 1].op == "KW_NAMES":
-            return index - 1
-        if instrs[index - 2].op == "KW_NAMES":
-            return index - 2
-        return index - 1
+    is_call = instrs[index].op == "CALL"
+    while is_call and index and instrs[index - 1].op in ("PRECALL", "KW_NAMES"):
+        index -= 1
     return index
 
 
@@ -315,17 +312,3 @@ def _enter(t: Tracer, spec: ResumeSpec, state: list[tuple[Any, Origin]], root: b
         t.frame = outer
         frame.leave_call(result)
     return frame.run()
-
-
-__all__ = [
-    "MADE",
-    "STATE",
-    "FrameWriter",
-    "ResumeSpec",
-    "call_start",
-    "enter",
-    "is_made",
-    "make_resume",
-    "push_stack",
-    "spec_of",
-]

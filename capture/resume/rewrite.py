@@ -31,7 +31,6 @@ from frameloom.capture.guards.surroundings import watch_autograd
 from frameloom.capture.interpreter import break_catalogue
 from frameloom.capture.recording.branches import calls_in
 from frameloom.capture.recording.unbacked_sizes import assumed, avoid_unbacked, checks_sizes
-from frameloom.capture.resume import effects
 from frameloom.capture.resume.break_exit import ExitWriter, frame_spec
 from frameloom.capture.resume.lifetime import Lifetimes
 from frameloom.capture.resume.object_aliases import (
@@ -39,7 +38,7 @@ from frameloom.capture.resume.object_aliases import (
     inputs_followed,
     tell_objects_apart,
 )
-from frameloom.capture.resume.reconstruct import Rebuilder, reachable, realized, tensors_in
+from frameloom.capture.resume.reconstruct import Rebuilder, reachable, tensors_in
 from frameloom.capture.resume.resume_function import STATE, FrameWriter
 from frameloom.capture.resume.shown_variables import choose_shown
 from frameloom.capture.speculation.assume import (
@@ -57,7 +56,7 @@ from frameloom.capture.tensors.leaves import (
     leaves_or,
     turning_on,
 )
-from frameloom.capture.values.base import NULL, Value
+from frameloom.capture.values.base import NULL, Value, realized
 from frameloom.capture.values.const import ConstValue, is_nan
 from frameloom.capture.values.containers.container import ListValue, TupleValue
 from frameloom.capture.values.containers.dictionary import DictValue
@@ -72,21 +71,22 @@ if TYPE_CHECKING:
     from frameloom.capture.interpreter.frame import Broken, FrameState
     from frameloom.capture.interpreter.tracer import Tracer
     from frameloom.capture.recording.captured_graph import CapturedGraph
-    from frameloom.capture.resume.effects import Effect
 
 
 class CompiledRegion:
     """The captured region: its compiled graph, with guards and pending effects."""
 
-    def __init__(self, capture: Capture, needed: list[Value], skip: set[int], whole: bool) -> None:
+    def __init__(
+        self, capture: Capture, needed: list[Value], unseen: set[int], whole: bool
+    ) -> None:
         self.capture = capture
         t = self.tracer = capture.tracer
         self.cast = t.recorder.casts.own(t, whole)
         self.made_casts = made_casts(t.recorder)
-        self.effects: list[Effect] = effects.pending(t, skip)
+        self.effects = t.pending(unseen)
         self.needed = [*needed, *(turn.block for turn in t.settings.turns)]
         for effect in self.effects:
-            self.needed += [effect.target, *effect.values]
+            self.needed += effect.values
             if effect.target.native is not None:
                 effect.target.check_rebuild()
         alive = set()
@@ -168,7 +168,6 @@ class CompiledRegion:
     def entry(self, function: FunctionType | None, recipe: Any = None) -> Any:
         built = self.built
         if function is None:
-            assert self.graph is not None
             for origin in self.graph.inputs:
                 built.guards.slot(built.node(origin))
             entry = _capture.Entry.direct(built.guards, self.compiled, recipe)
@@ -226,7 +225,6 @@ def _unseen(capture: Capture, result: Value) -> set[int]:
 
 def _recipe(value: Value, region: CompiledRegion, seen: set[int]) -> Any:
     """Returns the result in the form that `Entry.direct` builds; None if only code can build it."""
-    assert region.graph is not None
     if isinstance(value, TensorValue):
         if value.origin is None:
             return ("out", next(n for n, own in enumerate(region.outputs) if own is value))
@@ -245,7 +243,7 @@ def _recipe(value: Value, region: CompiledRegion, seen: set[int]) -> Any:
         return _several("tuple", value.items, region, seen)
     if isinstance(value, ListValue) and value.type() is list:
         return _several("list", value.items, region, seen)
-    if isinstance(value, DictValue) and value.cls is dict:
+    if type(value) is DictValue and value.cls is dict:
         keys = [key for key, _ in value.written.values()]
         if not all(isinstance(key, ConstValue) for key in keys):
             return None
@@ -354,7 +352,7 @@ class RootWriter:
         if region.effects:
             r.preload(region.needed)
         for effect in region.effects:
-            effect.emit(r)
+            r.do(effect.function, effect.target, *effect.operands)
         self.tracer.settings.emit(code, r)
         return r
 

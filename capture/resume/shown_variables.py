@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from frameloom.capture.bytecode.liveness import bound_before, live_before
-from frameloom.capture.resume.reconstruct import reachable, realized
-from frameloom.capture.values.base import NULL, Value
+from frameloom.capture.resume.reconstruct import reachable
+from frameloom.capture.values.base import NULL, Value, realized
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.iterator import IteratorValue
 from frameloom.capture.values.function import BuiltinValue, CellValue

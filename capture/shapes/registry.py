@@ -59,6 +59,9 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs)
 
 
+SizedMeta.infer = staticmethod(infer)
+
+
 def _is_sized(args: Any) -> bool:
     return any(
         isinstance(a, SizedMeta | Size) or (isinstance(a, list | tuple) and _is_sized(a))

@@ -25,8 +25,6 @@ from frameloom.errors import Avoid, Break, let_mistakes_through
 from frameloom.ir.program import ASSUMED, BAIL_OUT_MESSAGES
 
 if TYPE_CHECKING:
-    from types import CodeType
-
     from frameloom.capture.interpreter.frame import Frame
     from frameloom.capture.interpreter.tracer import Tracer
     from frameloom.capture.recording.captured_graph import CapturedGraph
@@ -35,9 +33,8 @@ if TYPE_CHECKING:
 
 def assume(t: Tracer, condition: TensorValue, expected: bool, otherwise: Exception) -> None:
     """Assumes that `bool(condition)` is `expected`; raises `otherwise` if this is not possible."""
-    assert t.frame is not None
-    site = (t.frame.code, t.frame.at.index)
-    if t.session.per_code or t.session.is_avoided(*site) or condition.fake.numel() != 1:
+    site = t.site_or(otherwise)
+    if t.session.per_code or condition.fake.numel() != 1:
         raise otherwise
     t.torch_call(partial(hold, expected=expected), [condition], {})
     t.speculation.rerun_sites.append(site)
@@ -51,7 +48,7 @@ def hold(condition: torch.Tensor, expected: bool, message: str = ASSUMED) -> Non
 
 def assumed(t: Tracer, what: str) -> None:
     """Notes a call that was recorded on the assumption that its check of data passes."""
-    site = _site_or(t, Break("data_dependent", what))
+    site = t.site_or(Break("data_dependent", what))
     if t.session.per_code:
         raise Break("data_dependent", what)
     t.speculation.rerun_sites.append(site)
@@ -62,18 +59,10 @@ def note_fallible(t: Tracer, what: str) -> None:
     exception, this needs calls that can bail out."""
     if not is_caught(t.frame) and not _has_effects(t) and not leaves_settings_changed(t):
         return
-    site = _site_or(t, Break("may_raise", what))
+    site = t.site_or(Break("may_raise", what))
     if t.session.per_code:
         raise Break("may_raise", what)
     t.speculation.fallible_sites.append(site)
-
-
-def _site_or(t: Tracer, otherwise: Break) -> tuple[CodeType, int]:
-    assert t.frame is not None
-    site = (t.frame.code, t.frame.at.index)
-    if t.session.is_avoided(*site):
-        raise otherwise
-    return site
 
 
 def _has_effects(t: Tracer) -> bool:
@@ -199,18 +188,3 @@ def is_asserted(frame: Frame | None) -> bool:
     if at >= len(instrs) or not instrs[at].op.startswith("POP_JUMP"):
         return False
     return side_that_does_not_raise(instrs, instrs[at]) is not None
-
-
-__all__ = [
-    "assume",
-    "assumed",
-    "check_that_restart_is_possible",
-    "hold",
-    "is_asserted",
-    "may_fail",
-    "note_fallible",
-    "raises",
-    "restarting",
-    "side_that_does_not_raise",
-    "verified",
-]

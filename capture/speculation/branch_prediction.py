@@ -1,4 +1,4 @@
-"""Branches on random numbers of the graph: the more likely side is captured.
+"""Decides branches on tensors. On random numbers of the graph, the more likely side is captured.
 
 An example is `if torch.rand([]) < 0.05: skip the layer`. The graph checks that the drawn numbers lead to this
 side (speculation/assume.py). If not, the call starts again as plain Python, with the same numbers. The
@@ -13,6 +13,7 @@ import torch
 import torch.fx
 
 from frameloom.capture.speculation.assume import assume
+from frameloom.capture.speculation.branch_speculation import speculated_truth
 from frameloom.capture.tensors.constant_folding import ancestors, evaluated, is_fixed
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import current
@@ -28,7 +29,7 @@ MOST = 256  # numbers of one draw, at most
 LEAST = 0.75  # least probability that all predictions of a graph are right
 
 
-def predicted_truth(t: Tracer, condition: TensorValue, otherwise: Break) -> bool:
+def _predicted_truth(t: Tracer, condition: TensorValue, otherwise: Break) -> bool:
     """Returns the predicted truth of a condition; raises `otherwise` if no side is likely."""
     node = current(condition.fake, t.recorder)  # type: ignore[arg-type]
     taken = t.speculation.choices.get(node)
@@ -74,3 +75,16 @@ def _is_free(node: torch.fx.Node) -> bool:
     if node.all_input_nodes or node.kwargs.get("generator") is not None:
         return False
     return taking_generator(node.target) is not None
+
+
+def decide(t: Tracer, condition: TensorValue) -> bool:
+    """Returns the truth of a tensor; breaks if it is neither known nor assumed."""
+    known = condition.known_truth(t)
+    if known is not None:
+        return known
+    if condition.fake.dtype is torch.uint64:  # PyTorch reads an int64, and refuses larger numbers
+        raise Break("data_dependent_branch", "bool(tensor) of uint64")
+    speculated = speculated_truth(t, condition)
+    if speculated is not None:
+        return speculated
+    return _predicted_truth(t, condition, Break("data_dependent_branch", "bool(tensor)"))

@@ -53,7 +53,7 @@ def speculated_truth(t: Tracer, condition: TensorValue, taken_out: bool = False)
     frame = t.frame
     if frame is None or not t.options.may_speculate or condition.fake.numel() != 1:
         return None
-    site = (frame.code, frame.at.index)
+    site = t.site
     refused = t.session.is_certain if taken_out else t.session.is_avoided
     here = (id(frame), frame.at.index)
     if (

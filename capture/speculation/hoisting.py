@@ -23,10 +23,10 @@ import torch
 from frameloom.capture import _capture
 from frameloom.capture.guards.source import Origin
 from frameloom.capture.guards.thread_warnings import warnings_here
-from frameloom.capture.interpreter import calls
 from frameloom.capture.recording.captured_graph import Layout
 from frameloom.capture.speculation.numpy_functions import chains_in
 from frameloom.capture.values.base import NotConstant, Value
+from frameloom.capture.values.binding import bind
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Avoid, Break
@@ -98,10 +98,10 @@ def array_of(
     chains = chains_in(real.__code__)
     if chains is None or t.draws or t.session.per_code:
         return None
-    site = (t.frame.code, t.frame.at.index)
+    site = t.site
     if t.session.is_avoided(*site) or not _stand_for_numpy(t, function, chains, numpy):
         return None
-    code, slots = real.__code__, calls.bind(t, function, args, kwargs)
+    code, slots = real.__code__, bind(t, function, args, kwargs)
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     try:
         plain = [t.look(slots[name]).constant() for name in names]

@@ -78,6 +78,7 @@ def _order(rank: int, memory_format: Any) -> Sequence[int]:
 
 class SizedMeta(Sized, torch.Tensor):
     fake_class: Any  # the class of Fakes with such a meta tensor
+    infer: Any  # infers the result of an op (shapes/registry.py)
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
@@ -103,9 +104,7 @@ class SizedMeta(Sized, torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        from frameloom.capture.shapes.registry import infer
-
-        return infer(func, args, kwargs or {})
+        return cls.infer(func, args, kwargs or {})
 
 
 class SizedFake(Sized, Fake):

@@ -18,113 +18,63 @@ if TYPE_CHECKING:
     from frameloom.capture.values.object import ObjectValue
 
 
-class AttributesValue(Value):
-    """`obj.__dict__`: reads and writes go to the object's attributes. Each object has only one
-    (`attributes_of`)."""
+class AttributesValue(DictValue):
+    """`obj.__dict__`: reads and writes go to the object's attributes, so views and iterators see changes. Each
+    object has only one (`attributes_of`)."""
 
     def __init__(self, over: ObjectValue) -> None:
         self.over = over
-        self.real = None if over.real is None else instance_dict(over.real)
-        if over.origin is not None and self.real is not None:
-            self.origin = over.origin.child("dict")
-        self._table: _Table | None = None
+        real = None if over.real is None else instance_dict(over.real)
+        has_origin = over.origin is not None and real is not None
+        super().__init__(real, over.origin.child("dict") if has_origin else None)
 
-    def type(self) -> type:
-        return dict
-
-    def parts(self) -> list[Value]:
-        return [self.over]
-
-    def table(self, t: Tracer) -> DictValue:
-        """Returns it as an ordinary dictionary, for reading."""
-        if self._table is None:
-            self._table = _Table(self)
-        return self._table
-
-    def written(self) -> dict[str, tuple[Value, Value]]:
-        """Returns what the capture wrote, in the form of `DictValue.written`."""
+    def _written(self) -> dict[str, tuple[Value, Value]]:
         attributes = self.over.attributes.items()
         return {name: (ConstValue(name), v) for name, v in attributes if not self._is_slot(name)}
+
+    def _reshaped(self) -> Any:
+        """Returns a value that changes when a name is added or removed."""
+        return tuple((name, value is DELETED) for name, (_, value) in self.written.items())
+
+    def _grown(self) -> int:
+        """Returns a value that changes when the number of names changes."""
+        old: Any = self.real or ()
+        gone = sum(value is DELETED for _, value in self.written.values())
+        return sum(name not in old for name in self.written) - gone
+
+    def _is_computed(self, value: Any) -> None:
+        """Called where a dictionary begins: there is nothing to store."""
+
+    written: Any = property(_written, _is_computed)
+    reshaped: Any = property(_reshaped, _is_computed)
+    grown: Any = property(_grown, _is_computed)
 
     def _is_slot(self, name: str) -> bool:
         """Whether the attribute is stored in a slot and not in the dictionary."""
         return isinstance(class_attribute(self.over.cls, name), MemberDescriptorType)
 
-    def getitem(self, t: Tracer, key: Value) -> Value:
-        return self.table(t).getitem(t, key)
-
-    def contains(self, t: Tracer, item: Value) -> bool:
-        return self.table(t).contains(t, item)
-
-    def length(self, t: Tracer) -> int:
-        return len(self.table(t).entries(t))
-
-    def truth(self, t: Tracer) -> bool:
-        return self.length(t) > 0
-
-    def iterate(self, t: Tracer) -> Value:
-        return self.table(t).iterate(t)
-
-    def setitem(self, t: Tracer, key: Value, value: Value) -> None:
-        if type(key.constant()) is not str:
+    def set_at(self, t: Tracer, index: Any, key: Value, value: Value) -> None:
+        if type(index) is not str:
             raise Break("attribute_write", "__dict__[...] = ... with a key that is no string")
-        if self._is_slot(key.constant()):
+        if self._is_slot(index):
             raise Break("attribute_write", "__dict__[...] = ... with the name of a slot")
-        self.over.write(t, key.constant(), value)
+        self.over.write(t, index, value)
+
+    def delete_at(self, t: Tracer, index: Any, key: Value) -> None:
+        raise Break("attribute_write", "del __dict__[...]")
 
     def getattr(self, t: Tracer, name: str) -> Value:
         if name in ("get", "keys", "values", "items", "copy", "__contains__"):
-            return self.table(t).getattr(t, name)
+            return super().getattr(t, name)
         raise Break("attribute", f"__dict__.{name}")
 
-    def rebuild(self, r: Rebuilder) -> None:
-        r.code.start_call(
-            instance_dict
-        )  # the class's own `__getattribute__` was already interpreted
-        r.load(self.over)
-        r.code.call(1)
-
-
-class _Table(DictValue):
-    """The current attributes: views and iterators of it see changes."""
-
-    def __init__(self, of: AttributesValue) -> None:
-        self.of = of
-        super().__init__(of.real, of.origin)
-
-    @property
-    def written(self) -> Any:
-        return self.of.written()
-
-    @written.setter
-    def written(self, value: Any) -> None:
-        pass
-
-    @property
-    def reshaped(self) -> Any:
-        """A value that changes when a name is added or removed."""
-        return tuple((name, value is DELETED) for name, (_, value) in self.written.items())
-
-    @reshaped.setter
-    def reshaped(self, value: Any) -> None:
-        pass
-
-    @property
-    def grown(self) -> Any:
-        """A value that changes when the number of names changes."""
-        old: Any = self.real or ()
-        gone = sum(value is DELETED for _, value in self.written.values())
-        return sum(name not in old for name in self.written) - gone
-
-    @grown.setter
-    def grown(self, value: Any) -> None:
-        pass
-
     def parts(self) -> list[Value]:
-        return [self.of]
+        return [self.over]
 
     def rebuild(self, r: Rebuilder) -> None:
-        self.of.rebuild(r)
+        r.call(
+            instance_dict, self.over
+        )  # the class's own `__getattribute__` was already interpreted
 
 
 def attributes_of(t: Tracer, over: ObjectValue) -> AttributesValue:

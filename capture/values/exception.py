@@ -28,6 +28,8 @@ HEAP_TYPE = 1 << 9
 class ExceptionValue(ObjectValue):
     """An exception. `args` are unknown if only Python knows the text; then `what` describes the error."""
 
+    mutable = ("attributes", "_args", "cause")
+
     def __init__(self, cls: type, args: list[Value] | None, what: str = "") -> None:
         super().__init__(cls)
         self._args = args
@@ -41,9 +43,6 @@ class ExceptionValue(ObjectValue):
         if self._args is None:
             raise Break("exception", self.what)
         return self._args
-
-    def is_instance(self, cls: Any) -> bool:
-        return issubclass(self.cls, cls)
 
     def raised_at(self, t: Tracer, site: tuple[CodeType, int]) -> None:
         before = self.site
@@ -96,29 +95,15 @@ class ExceptionValue(ObjectValue):
     def parts(self) -> list[Value]:
         return [*(self._args or ()), *super().parts(), self.cause]
 
-    def snapshot(self) -> Any:
-        return dict(self.attributes), self._args, self.cause
-
-    def restore(self, saved: Any) -> None:
-        self.attributes, self._args, self.cause = saved
-
     def check_rebuild(self) -> None:
         if self.site is not None:
             raise Avoid(self.site)
 
     def rebuild(self, r: Rebuilder) -> None:
-        r.code.start_call(make_exception)
-        r.load_constant_object(self.cls)
-        r.load_tuple(self.args)
-        r.code.call(2)
+        r.call(make_exception, self.cls, self.args)
         r.keep(self)
         if self.attributes:
-            r.code.start_call(set_attributes)
-            r.load(self)
-            r.code.load_const(tuple(self.attributes))
-            r.load_tuple(list(self.attributes.values()))
-            r.code.call(3)
-            r.code.emit("POP_TOP")
+            r.do(set_attributes, self, tuple(self.attributes), [*self.attributes.values()])
         if not isinstance(self.cause, ConstValue):  # whether None was set cannot be seen
             r.load(self.cause)
             r.code.emit("COPY", 2)
@@ -169,14 +154,11 @@ NATIVE_INITS = _native_inits()  # a table of slot wrappers, in order
 class TracebackValue(Value):
     """The traceback of an exception that is being handled; reading it breaks."""
 
+    cls = TracebackType
+    is_true = True
+
     def __init__(self, of: ExceptionValue) -> None:
         self.of = of
-
-    def type(self) -> type:
-        return TracebackType
-
-    def truth(self, t: Tracer) -> bool:
-        return True
 
     def check_rebuild(self) -> None:
         self.of.check_rebuild()

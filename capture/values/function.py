@@ -18,9 +18,10 @@ from types import (
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.bytecode.opcodes import PY312
-from frameloom.capture.values.base import ExistingValue, Value
+from frameloom.capture.values.base import Effect, ExistingValue, Value
 from frameloom.capture.values.const import BY_VALUE, ConstValue, is_constant
 from frameloom.capture.values.identity import identity_key
+from frameloom.capture.values.unchanged import ABSENT, is_unchanged
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ class CellValue(Value):
     """A closure cell. `content` is None while it is empty; `slot` is the captured function's frame slot that
     holds it."""
 
+    mutable = ("content",)
+    cls = CellType
+
     def __init__(
         self,
         content: Value | None,
@@ -54,9 +58,6 @@ class CellValue(Value):
         self.origin = origin
         self.slot = slot
 
-    def type(self) -> type:
-        return CellType
-
     def parts(self) -> list[Value]:
         return [self.content] if self.content is not None else []
 
@@ -64,11 +65,20 @@ class CellValue(Value):
         t.change(self)
         self.content = content
 
-    def snapshot(self) -> Any:
-        return self.content
+    @property
+    def is_shared_with_caller(self) -> bool:
+        return self.real is not None
 
-    def restore(self, saved: Any) -> None:
-        self.content = saved
+    def effects(self, t: Tracer) -> list[Effect]:
+        try:
+            before = self.real.cell_contents
+        except ValueError:
+            before = ABSENT
+        if self.content is None:
+            return [Effect(self, write_cell, [])]
+        if is_unchanged(t, self.content, before, self.place):
+            return []
+        return [Effect(self, write_cell, [self.content])]
 
     def getattr(self, t: Tracer, name: str) -> Value:
         if name == "cell_contents" and self.content is not None:
@@ -79,8 +89,7 @@ class CellValue(Value):
         if self.slot is not None:
             r.code.emit("LOAD_CLOSURE", self.slot)
             return
-        r.code.start_call(CellType)
-        r.code.call(0)
+        r.call(CellType)
         r.keep(self)
         if self.content is not None:
             r.load(self.content)
@@ -88,8 +97,19 @@ class CellValue(Value):
             r.code.emit("STORE_ATTR", "cell_contents")
 
 
+def write_cell(cell: CellType, content: tuple[Any, ...]) -> None:
+    """Called from new code."""
+    if content:
+        cell.cell_contents = content[0]
+    else:
+        del cell.cell_contents
+
+
 class FunctionValue(Value):
     """A Python function: one from before the call (`real`), or one that the captured code made (`made`)."""
+
+    cls = FunctionType
+    is_true = True
 
     def __init__(
         self, real: FunctionType | None, origin: Origin | None, made: MadeFunction | None = None
@@ -97,9 +117,6 @@ class FunctionValue(Value):
         self.real = real
         self.origin = origin
         self.made = made
-
-    def type(self) -> type:
-        return FunctionType
 
     def describe(self) -> str:
         return f"{self.name}"
@@ -176,9 +193,6 @@ class FunctionValue(Value):
             t.guards.add(self.origin, "is", self.real)
         return self.real
 
-    def truth(self, t: Tracer) -> bool:
-        return True
-
     def _real_attribute(self, t: Tracer, name: str) -> Value:
         """Returns an attribute of a function from before the call."""
         own = self.real.__dict__
@@ -248,26 +262,18 @@ class FunctionValue(Value):
         self.made.special[name] = value
 
     def snapshot(self) -> Any:
-        assert self.made is not None
         return dict(self.made.special)
 
     def restore(self, saved: Any) -> None:
-        assert self.made is not None
         self.made.special = saved
 
     def rebuild(self, r: Rebuilder) -> None:
         if self.made is None:
-            r.load_constant_object(self.real)
+            r.code.load_const(self.real)
             return
         made = self.made
-        r.code.start_call(make_function)
-        r.code.load_const(made.code)
-        r.load(made.globals)
-        r.load_tuple(made.defaults)
-        r.code.load_const(tuple(made.kwdefaults))
-        r.load_tuple(list(made.kwdefaults.values()))
-        r.load_tuple(list(made.closure))
-        r.code.call(6)
+        keywords = tuple(made.kwdefaults), [*made.kwdefaults.values()]
+        r.call(make_function, made.code, made.globals, made.defaults, *keywords, made.closure)
         r.keep(self)
         added = {k: item for k, (_, item) in made.attributes.written.items()}
         for name, value in {**made.special, **added}.items():
@@ -320,6 +326,8 @@ def bind(descriptor: Any, owner: Any) -> Any:
 class BoundMethodValue(Value):
     """`func` bound to `owner`, read as an attribute or found as a method object."""
 
+    is_true = True
+
     def __init__(
         self, func: Value, owner: Value, origin: Origin | None = None, real: Any = None
     ) -> None:
@@ -336,9 +344,6 @@ class BoundMethodValue(Value):
 
     def describe(self) -> str:
         return f"{self.owner.describe()}.{getattr(self.func, 'name', '?')}"
-
-    def truth(self, t: Tracer) -> bool:
-        return True
 
     def parts(self) -> list[Value]:
         return [self.func, self.owner]
@@ -376,20 +381,18 @@ class BoundMethodValue(Value):
 
     def rebuild(self, r: Rebuilder) -> None:
         if isinstance(self.func, BuiltinValue) and is_descriptor(self.func.real):
-            r.code.start_call(bind)  # by name, another class's method might be found
-            r.code.load_const(self.func.real)
-            r.load(self.owner)
-            r.code.call(2)
-            return
-        r.code.start_call(MethodType)
-        r.load(self.func)
-        r.load(self.owner)
-        r.code.call(2)
+            r.call(
+                bind, self.func.real, self.owner
+            )  # by name, another class's method might be found
+        else:
+            r.call(MethodType, self.func, self.owner)
 
 
 class BuiltinValue(ExistingValue):
     """A callable written in C, or one that is treated like it: torch functions, operators, methods of
     built-in types."""
+
+    is_true = True
 
     @property
     def name(self) -> str:
@@ -397,9 +400,6 @@ class BuiltinValue(ExistingValue):
 
     def describe(self) -> str:
         return self.name
-
-    def truth(self, t: Tracer) -> bool:
-        return True
 
     def key(self, t: Tracer) -> Any:
         return self.real
@@ -419,6 +419,11 @@ class BuiltinValue(ExistingValue):
 class PartialValue(Value):
     """A functools.partial."""
 
+    is_true = True
+
+    mutable = ("attributes",)
+    cls = partial
+
     def __init__(
         self,
         func: Value,
@@ -434,23 +439,11 @@ class PartialValue(Value):
         self.real = real
         self.attributes: dict[str, Value] = {}  # attributes written to a new one
 
-    def type(self) -> type:
-        return partial
-
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         if self.origin is not None:
             super().setattr(t, name, value)
         t.change(self)
         self.attributes[name] = value
-
-    def snapshot(self) -> Any:
-        return dict(self.attributes)
-
-    def restore(self, saved: Any) -> None:
-        self.attributes = saved
-
-    def truth(self, t: Tracer) -> bool:
-        return True
 
     def parts(self) -> list[Value]:
         return [self.func, *self.args, *self.kwargs.values(), *self.attributes.values()]
@@ -472,12 +465,7 @@ class PartialValue(Value):
         return t.call(self.func, [*self.args, *args], {**self.kwargs, **kwargs})
 
     def rebuild(self, r: Rebuilder) -> None:
-        r.code.start_call(partial)
-        inputs = [self.func, *self.args, *self.kwargs.values()]
-        r.load_all(inputs)
-        if self.kwargs:
-            r.code.emit("KW_NAMES", tuple(self.kwargs))
-        r.code.call(len(inputs))
+        r.call(partial, self.func, *self.args, **self.kwargs)
         r.keep(self)
         for name, value in self.attributes.items():
             r.load(value)

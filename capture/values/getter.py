@@ -16,16 +16,12 @@ if TYPE_CHECKING:
 class GetterValue(Value):
     """`cls(*args, **kwargs)`, where the arguments are values."""
 
+    is_true = True
+
     def __init__(self, cls: type, args: list[Value], kwargs: dict[str, Value]) -> None:
         self.cls = cls
         self.args = args
         self.kwargs = kwargs
-
-    def type(self) -> type:
-        return self.cls
-
-    def truth(self, t: Tracer) -> bool:
-        return True
 
     def key(self, t: Tracer) -> Any:
         return self
@@ -54,8 +50,4 @@ class GetterValue(Value):
         return owner
 
     def rebuild(self, r: Rebuilder) -> None:
-        r.code.start_call(self.cls)
-        r.load_all(self.parts())
-        if self.kwargs:
-            r.code.emit("KW_NAMES", tuple(self.kwargs))
-        r.code.call(len(self.parts()))
+        r.call(self.cls, *self.args, **self.kwargs)

@@ -69,9 +69,6 @@ class InstanceValue(Value):
         self.namespace: AttributesValue | None = None
         self._names_are_plain: bool | None = None
 
-    def type(self) -> type:
-        return self.cls
-
     def describe(self) -> str:
         return self.cls.__name__
 
@@ -106,7 +103,7 @@ class InstanceValue(Value):
 
     def _fallback(self, t: Tracer, name: str, raised: Raised) -> Value:
         hook = class_attribute(self.cls, "__getattr__")
-        if hook is MISSING or not raised.value.is_instance(AttributeError):  # type: ignore[attr-defined]
+        if hook is MISSING or not raised.is_a(AttributeError):
             raise raised
         if not isinstance(hook, FunctionType):
             raise Break("attribute", f"{self.describe()}.{name}")
@@ -146,7 +143,6 @@ class InstanceValue(Value):
             self._names_are_plain = all(type(key) is str for key in table)
         if not self._names_are_plain:  # looking up a name may run the keys' own code
             raise Break("attribute", f"{self.describe()}.{name} beside names that are no strings")
-        assert self.origin is not None
         if name in table:
             return t.look(t.wrap(table[name], self.origin.child("dict").child("key", name)))
         t.guards.add(self.origin, "no_attr", name)
@@ -197,7 +193,6 @@ class InstanceValue(Value):
             if value is not DELETED:
                 return t.look(value)
         elif self.real is not None:
-            assert self.origin is not None
             try:
                 return t.look(
                     t.wrap(descriptor.__get__(self.real), self.origin.child("attr", name))

@@ -42,7 +42,7 @@ class ModuleValue(ObjectValue):
         member = self.registered(t, name)
         if member is not None:
             return member
-        if not raised.value.is_instance(AttributeError):  # type: ignore[attr-defined]
+        if not raised.is_a(AttributeError):
             raise raised
         # This text is right even if a getter, such as a property's, lacks another attribute.
         text = f"'{self.cls.__name__}' object has no attribute '{name}'"

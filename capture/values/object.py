@@ -18,16 +18,20 @@ from frameloom.capture.guards.class_lookup import (
 )
 from frameloom.capture.guards.raw_attributes import (
     DICT_STORES,
+    delete_attribute,
+    instance_dict,
     new_instance,
     set_attributes,
+    write_attribute,
 )
-from frameloom.capture.values.base import Raised, Value
+from frameloom.capture.values.base import Effect, Raised, Value
 from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.containers.container import TupleValue
 from frameloom.capture.values.containers.dictionary import DELETED, DefaultDictValue, DictValue
-from frameloom.capture.values.function import FunctionValue
+from frameloom.capture.values.containers.iterator import UserIterator
 from frameloom.capture.values.identity import identity_key
 from frameloom.capture.values.instance import InstanceValue
-from frameloom.capture.values.user_iterator import UserIterator
+from frameloom.capture.values.unchanged import ABSENT, is_unchanged
 from frameloom.capture.values.user_key import UserKey, check_keys
 from frameloom.errors import Break
 
@@ -38,6 +42,8 @@ if TYPE_CHECKING:
 
 class ObjectValue(InstanceValue):
     """An instance."""
+
+    mutable = ("attributes",)
 
     def special(self, name: str) -> Any:
         """Returns the Python function that implements a special method, MISSING if there is none in
@@ -102,7 +108,7 @@ class ObjectValue(InstanceValue):
             try:
                 hint = self.call_special(t, name)
             except Raised as raised:
-                if raised.value.is_instance(TypeError):  # type: ignore[attr-defined]
+                if raised.is_a(TypeError):
                     continue
                 raise
             if hint is None:
@@ -189,50 +195,30 @@ class ObjectValue(InstanceValue):
         if isinstance(self.payload, DictValue):
             check_keys(self.payload.written)
 
-    def snapshot(self) -> Any:
-        return dict(self.attributes)
-
-    def restore(self, saved: Any) -> None:
-        self.attributes = saved
+    def effects(self, t: Tracer) -> list[Effect]:
+        before = instance_dict(self.real) or {}
+        table = self.origin.child("dict")
+        effects = []
+        for name, new in self.attributes.items():
+            if new is DELETED:
+                effects.append(Effect(self, delete_attribute, name))
+            elif not is_unchanged(t, new, before.get(name, ABSENT), table.child("key", name)):
+                effects.append(Effect(self, write_attribute, name, new))
+        return effects
 
     def rebuild(self, r: Rebuilder) -> None:
         if self.real is not None:
-            r.load_constant_object(self.real)
+            r.code.load_const(self.real)
             return
         payload = self.payload
-        r.code.start_call(new_instance)
-        r.load_constant_object(self.cls)
-        if payload is not None and issubclass(self.cls, tuple):
-            r.load_tuple(payload.parts())
-            r.code.call(2)
-        else:
-            r.code.call(1)
+        is_tuple = isinstance(payload, TupleValue)
+        r.call(new_instance, self.cls, *([payload.items] if is_tuple else []))
         r.keep(self)
         if isinstance(payload, DictValue):
+            store = DICT_STORES[next(c for c in self.cls.__mro__ if c in DICT_STORES)]
             for key, value in payload.written.values():
-                r.code.emit("COPY", 1)
-                r.code.start_call(
-                    DICT_STORES[next(c for c in self.cls.__mro__ if c in DICT_STORES)]
-                )
-                r.code.emit("COPY", 3)
-                r.load(key)
-                r.load(value)
-                r.code.call(3)
-                r.code.emit("POP_TOP")
-                r.code.emit("POP_TOP")
-        elif payload is not None and not issubclass(self.cls, tuple):
-            r.code.start_call(list.extend)
-            r.code.emit("COPY", 3)
-            r.load_tuple(payload.parts())
-            r.code.call(2)
-            r.code.emit("POP_TOP")
+                r.do(store, self, key, value)
+        elif payload is not None and not is_tuple:
+            r.do(list.extend, self, payload.parts())
         if self.attributes:
-            r.code.start_call(set_attributes)
-            r.code.emit("COPY", 3)
-            r.code.load_const(tuple(self.attributes))
-            r.load_tuple(list(self.attributes.values()))
-            r.code.call(3)
-            r.code.emit("POP_TOP")
-
-
-__all__ = ["FunctionValue", "ObjectValue"]
+            r.do(set_attributes, self, tuple(self.attributes), [*self.attributes.values()])

@@ -21,13 +21,12 @@ READERS = frozenset({"get", "keys", "values", "items", "copy"})
 class MappingProxyValue(Value):
     """A mapping proxy; all operations go to `over`, the mapping."""
 
+    cls = MappingProxyType
+
     def __init__(self, over: Value, real: Any = None, origin: Origin | None = None) -> None:
         self.over = over
         self.real = real
         self.origin = origin
-
-    def type(self) -> type:
-        return MappingProxyType
 
     def parts(self) -> list[Value]:
         return [self.over]
@@ -51,9 +50,7 @@ class MappingProxyValue(Value):
         return self.over.getattr(t, name) if name in READERS else t.instance_attribute(self, name)
 
     def rebuild(self, r: Rebuilder) -> None:
-        r.code.start_call(MappingProxyType)
-        r.load(self.over)
-        r.code.call(1)
+        r.call(MappingProxyType, self.over)
 
 
 def realize_proxy(t: Tracer, obj: MappingProxyType[Any, Any], origin: Origin) -> Value | None:

@@ -154,11 +154,10 @@ class ClassValue(ExistingValue):
 class PyModuleValue(ExistingValue):
     """An imported module."""
 
+    is_true = True
+
     def describe(self) -> str:
         return str(getattr(self.real, "__name__", "module"))
-
-    def truth(self, t: Tracer) -> bool:
-        return True
 
     def key(self, t: Tracer) -> Any:
         return self.real
@@ -259,14 +258,13 @@ class SuperValue(Value):
         raise Break("attribute", f"super().{name}")
 
     def rebuild(self, r: Rebuilder) -> None:
-        r.code.start_call(super)
-        r.load_constant_object(self.cls)
-        r.load(self.owner)
-        r.code.call(2)
+        r.call(super, self.cls, self.owner)
 
 
 class GradModeValue(Value):
     """An instance of `torch.inference_mode` or `autocast`, entered or not. `make` makes a new one."""
+
+    mutable = ("entered",)
 
     CLASSES = (torch.inference_mode, torch.autocast)
 
@@ -274,9 +272,6 @@ class GradModeValue(Value):
         self.cls = cls
         self.make = make
         self.entered: Any = None
-
-    def type(self) -> type:
-        return self.cls
 
     def getattr(self, t: Tracer, name: str) -> Value:
         if name in ("__enter__", "__exit__"):
@@ -305,12 +300,6 @@ class GradModeValue(Value):
         t.change(self)
         self.entered = None
         return ConstValue(None)
-
-    def snapshot(self) -> Any:
-        return self.entered
-
-    def restore(self, saved: Any) -> None:
-        self.entered = saved
 
     def rebuild(self, r: Rebuilder) -> None:
         r.code.call_const(self.make)  # interpreter/context_managers.py enters it

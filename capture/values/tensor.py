@@ -16,7 +16,7 @@ from frameloom.capture.guards.class_lookup import MISSING, class_attribute
 from frameloom.capture.tensors.constant_folding import known_value
 from frameloom.capture.tensors.functionalize import is_inference
 from frameloom.capture.tensors.leaves import is_leaf, real_is_leaf, require_gradient
-from frameloom.capture.values.base import Value
+from frameloom.capture.values.base import Effect, Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue
 from frameloom.capture.values.identity import identity_key
 from frameloom.errors import Break
@@ -68,6 +68,8 @@ NEEDS_DATA = {
 
 
 class TensorValue(Value):
+    mutable = ("new_gradient",)
+
     def __init__(
         self, fake: torch.Tensor, real: torch.Tensor | None = None, origin: Origin | None = None
     ) -> None:
@@ -107,7 +109,6 @@ class TensorValue(Value):
         if name == "__class__":
             return t.from_python(self.type())
         if self.real is not None and name in getattr(self.real, "__dict__", ()):
-            assert self.origin is not None
             own = self.origin.child("dict").child("key", name)
             return t.look(t.wrap(self.real.__dict__[name], own))
         if attribute is MISSING:
@@ -135,10 +136,9 @@ class TensorValue(Value):
 
     def uncounted(self, t: Tracer) -> Value:
         """Returns a detached view; autograd does not count writes to it."""
-        assert t.frame is not None
-        site = (t.frame.code, t.frame.at.index)
-        if t.session.is_avoided(*site):
-            raise Break("autograd", "tensor.data, which is saved for a gradient, or changed")
+        site = t.site_or(
+            Break("autograd", "tensor.data, which is saved for a gradient, or changed")
+        )
         made = t.torch_call(torch.Tensor.detach, [self], {})
         if isinstance(made, TensorValue) and made.fake.view_of is not None:
             made.fake.view_of = replace(made.fake.view_of, counts=False)
@@ -146,7 +146,6 @@ class TensorValue(Value):
         return made
 
     def _is_leaf(self, t: Tracer) -> Value:
-        assert self.real is not None and self.origin is not None
         return t.look(t.wrap(real_is_leaf(self.real), self.origin.child("attr", "is_leaf")))
 
     def _has_own_gradient(self, t: Tracer) -> bool:
@@ -164,18 +163,15 @@ class TensorValue(Value):
             return self.new_gradient
         if self.real is None:
             return NONE
-        assert self.origin is not None
         return t.look(t.wrap(self.real.grad, self.origin.child("attr", "grad")))  # type: ignore[union-attr]
 
     def set_gradient(self, t: Tracer, value: Value) -> None:
         t.change(self)
         self.new_gradient = value
 
-    def snapshot(self) -> Any:
-        return self.new_gradient
-
-    def restore(self, saved: Any) -> None:
-        self.new_gradient = saved
+    def effects(self, t: Tracer) -> list[Effect]:
+        new = self.new_gradient
+        return [] if new is None else [Effect(self, write_gradient, new)]
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         if name == "data" and t.look(value) is self:
@@ -235,6 +231,11 @@ class TensorValue(Value):
 
     def rebuild(self, r: Rebuilder) -> None:
         r.load_output(self)
+
+
+def write_gradient(tensor: Any, gradient: Any) -> None:
+    """Called from new code."""
+    tensor.grad = gradient
 
 
 CONTAINS = class_attribute(torch.Tensor, "__contains__")

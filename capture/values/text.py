@@ -26,11 +26,10 @@ class TensorTextValue(Value):
     """Text that shows a tensor. `site`: the instruction that made it, where the capture breaks if the text is
     needed."""
 
+    cls = str
+
     def __init__(self, site: tuple[CodeType, int]) -> None:
         self.site = site
-
-    def type(self) -> type:
-        return str
 
     def describe(self) -> str:
         return "text that shows a tensor"
@@ -72,9 +71,7 @@ class SizeTextValue(SymbolicNumber):
         return self.segments
 
     def rebuild(self, r: Rebuilder) -> None:
-        r.code.start_call(self.fn)
-        r.load_all(self.segments)
-        r.code.call(len(self.segments))
+        r.call(self.fn, *self.segments)
 
 
 def joined(*segments: str) -> str:

@@ -17,15 +17,12 @@ class TokenValue(Value):
     """The result of `make(*of)`: it can be compared with other such numbers, stored in sets and dictionaries,
     and rebuilt by new code."""
 
+    cls = int
+    is_true = True
+
     def __init__(self, make: Callable[..., int], of: list[Value]) -> None:
         self.make = make
         self.of = of
-
-    def type(self) -> type:
-        return int
-
-    def truth(self, t: Tracer) -> bool:
-        return True
 
     def parts(self) -> list[Value]:
         return self.of
@@ -35,9 +32,7 @@ class TokenValue(Value):
         return TokenKey(t, self)
 
     def rebuild(self, r: Rebuilder) -> None:
-        r.code.start_call(self.make)
-        r.load_all(self.of)
-        r.code.call(len(self.of))
+        r.call(self.make, *self.of)
 
 
 class TokenKey:

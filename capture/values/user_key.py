@@ -11,7 +11,7 @@ from __future__ import annotations
 import builtins
 import dis
 from collections.abc import Iterable
-from types import CodeType, FunctionType, MemberDescriptorType
+from types import FunctionType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.guards.class_lookup import MISSING, class_attribute
@@ -30,11 +30,12 @@ class UserKey:
     def __init__(self, t: Tracer, value: ObjectValue) -> None:
         self.t = t
         self.stands_for = value
-        self.site: tuple[CodeType, int] = (t.frame.code, t.frame.at.index)
+        broken = Break("dictionary_key", f"hash({value.describe()})")
+        self.site = t.site_or(broken)
         self.key_attributes = _key_attributes(value)
         self.equal_key: UserKey | None = None  # the equal key in a table
-        if self.key_attributes is None or t.session.is_avoided(*self.site):
-            raise Break("dictionary_key", f"hash({value.describe()})")
+        if self.key_attributes is None:
+            raise broken
         hashed = value.call_special(t, "__hash__")
         assert hashed is not None
         self.hashed = t.index(hashed)

@@ -16,15 +16,12 @@ if TYPE_CHECKING:
 class WeakRefValue(Value):
     """A reference that existed before the call."""
 
+    cls = weakref.ref
+    is_true = True
+
     def __init__(self, real: weakref.ref[object], origin: Origin) -> None:
         self.real = real
         self.origin: Origin = origin
-
-    def type(self) -> type:
-        return weakref.ref
-
-    def truth(self, t: Tracer) -> bool:
-        return True
 
     def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
         """Returns the object that it refers to when the call begins, if that is still held."""

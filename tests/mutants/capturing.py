@@ -33,9 +33,9 @@ MUTANTS = [
     ),
     Mutant(
         "moved_keys",
-        "capture/resume/effects.py",
-        "elif index in table.moved or not _unchanged(",
-        "elif not _unchanged(",
+        "capture/values/containers/dictionary.py",
+        "elif index in self.moved or not is_unchanged(",
+        "elif not is_unchanged(",
         "a key that is deleted and set again to the same value is gone, or at its old place",
     ),
     Mutant(

@@ -54,7 +54,7 @@ MUTANTS = [
     ),
     Mutant(
         "written_back_unlooked",
-        "capture/resume/effects.py",
+        "capture/values/unchanged.py",
         "return same and not is_symbolic(t.look(t.wrap(before, place)))",
         "return same",
         "an attribute that is set to what it is holds something else at a later call, and keeps that",

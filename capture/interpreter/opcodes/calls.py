@@ -105,7 +105,6 @@ def make_function(frame: Frame, ins: Instr) -> None:
 
 def set_function_part(frame: Frame, function: Value, part: int, value: Value) -> None:
     t, made = frame.t, getattr(function, "made", None)
-    assert made is not None
     value = t.look(value)
     if part == CLOSURE:
         for cell in map(t.look, t.items(value)):

@@ -113,7 +113,7 @@ def dict_update(frame: Frame, ins: Instr) -> None:
                 )
             target.setitem(frame.t, key, value)
     except Raised as raised:
-        if raised.value.is_instance(AttributeError):  # type: ignore[attr-defined]
+        if raised.is_a(AttributeError):
             frame.t.raise_unworded(TypeError, f"**{source.describe()}")
         raise
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from frameloom.capture.interpreter.opcodes.calls import call_with, set_function_part
 from frameloom.capture.interpreter.opcodes.load_store import load_local, store_local
+from frameloom.capture.interpreter.opcodes.operators import push_formatted
 from frameloom.capture.interpreter.opcodes.registry import handles
-from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue, boolean
 
 if TYPE_CHECKING:
@@ -61,14 +61,10 @@ def convert_value(frame: Frame, ins: Instr) -> None:
 
 @handles("FORMAT_SIMPLE")
 def format_simple(frame: Frame, ins: Instr) -> None:
-    frame.push(_formatted(frame, frame.pop(), ConstValue("")))
+    push_formatted(frame, ins, frame.pop(), ConstValue(""))
 
 
 @handles("FORMAT_WITH_SPEC")
 def format_with_spec(frame: Frame, ins: Instr) -> None:
     spec, value = frame.pop(), frame.pop()
-    frame.push(_formatted(frame, value, spec))
-
-
-def _formatted(frame: Frame, value: Value, spec: Value) -> Value:
-    return frame.t.call_builtin(format, [value, spec], {})
+    push_formatted(frame, ins, value, spec)

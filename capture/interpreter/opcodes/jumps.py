@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.bytecode.opcodes import END_FOR_LENGTH
+from frameloom.capture.bytecode.opcodes import END_FOR_LENGTH, PY312
 from frameloom.capture.interpreter.opcodes.registry import handles
 from frameloom.capture.speculation.assume import assume, side_that_does_not_raise
 from frameloom.capture.symbolic.branch_relevance import assumable_answer
 from frameloom.capture.symbolic.short_circuits import decided_later
-from frameloom.capture.values.base import Value
+from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import ConstValue, is_none
-from frameloom.capture.values.containers.iterator import IteratorValue
+from frameloom.capture.values.containers.iterator import IteratorValue, UserIterator
 from frameloom.capture.values.numbers.number import NumberValue
 from frameloom.capture.values.numbers.size_truth import SizeTruth
 from frameloom.capture.values.tensor import TensorValue
-from frameloom.capture.values.user_iterator import UserIterator
 from frameloom.errors import Avoid, Break
 
 if TYPE_CHECKING:
@@ -106,7 +105,6 @@ def for_iter(frame: Frame, ins: Instr) -> Instr | None:
         return None
     frame.pop_raw()
     target = ins.target
-    assert target is not None
     return frame.instrs[target.index + END_FOR_LENGTH] if target.op == "END_FOR" else target
 
 
@@ -145,7 +143,6 @@ def send(frame: Frame, ins: Instr) -> Instr | None:
     """Runs a step of `yield from`: passes the inner iterator's items on. At its end, jumps with its result on
     top."""
     from frameloom.capture.interpreter.generator import GeneratorValue
-    from frameloom.capture.values.base import Raised
 
     sent = frame.pop()
     inner = frame.t.look(frame.stack[-1])
@@ -154,28 +151,20 @@ def send(frame: Frame, ins: Instr) -> Instr | None:
             frame.push(inner.send(frame.t, sent))
             return None
         except Raised as raised:
-            if not raised.value.is_instance(StopIteration):  # type: ignore[attr-defined]
+            if not raised.is_a(StopIteration):
                 raise
-            return _sent(frame, ins, raised.value.getattr(frame.t, "value"))
+            return finish_send(frame, ins, raised.value.getattr(frame.t, "value"))
     if not isinstance(inner, IteratorValue) or not is_none(sent):
         raise Break("opaque_iterable", f"yield from {inner.describe()}")
     item = inner.step(frame.t)
     if item is not None:
         frame.push(item)
         return None
-    return _sent(frame, ins, ConstValue(None))
+    return finish_send(frame, ins, ConstValue(None))
 
 
-def finish_send(frame: Frame, ins: Instr, result: Value) -> Instr:
+def finish_send(frame: Frame, ins: Instr, result: Value) -> Instr | None:
     """Ends a `yield from` with the result of the inner generator, which is popped from the stack."""
-    target = _sent(frame, ins, result)
-    assert target is not None
-    return target
-
-
-def _sent(frame: Frame, ins: Instr, result: Value) -> Instr | None:
-    from frameloom.capture.bytecode.opcodes import PY312
-
     if not PY312:
         frame.pop_raw()  # 3.12 keeps the iterator for END_SEND
     frame.push(result)

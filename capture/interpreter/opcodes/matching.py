@@ -73,7 +73,7 @@ def match_class(frame: Frame, ins: Instr) -> None:
         try:
             matched.append(subject.getattr(t, name))
         except Raised as raised:
-            if not raised.value.is_instance(AttributeError):  # type: ignore[attr-defined]
+            if not raised.is_a(AttributeError):
                 raise
             frame.push(NONE)
             return

@@ -124,7 +124,13 @@ def build_slice(frame: Frame, ins: Instr) -> None:
 @handles("FORMAT_VALUE")
 def format_value(frame: Frame, ins: Instr) -> None:
     spec = frame.pop() if ins.arg & 4 else ConstValue("")
-    value = frame.pop()
+    push_formatted(frame, ins, frame.pop(), spec, (None, str, repr, ascii)[ins.arg & 3])
+
+
+def push_formatted(
+    frame: Frame, ins: Instr, value: Value, spec: Value, convert: Callable[[Any], str] | None = None
+) -> None:
+    """Pushes the text of a value in an f-string."""
     site = (frame.code, ins.index)
     if isinstance(value, TensorValue) and not frame.t.session.is_avoided(*site):
         frame.push(TensorTextValue(site))
@@ -132,7 +138,6 @@ def format_value(frame: Frame, ins: Instr) -> None:
     if isinstance(value, TensorTextValue):
         frame.push(value)
         return
-    convert = (None, str, repr, ascii)[ins.arg & 3]
     if shows_sizes(frame.t, value) and isinstance(spec, ConstValue):
         if convert is not None:
             value = SizeTextValue(frame.t, convert, [value])

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from frameloom.capture.interpreter.call_rules import Args, Known, Kwargs, knows
-from frameloom.capture.library.builtins import instance
+from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
+from frameloom.capture.library.builtins import method
 from frameloom.capture.library.containers.iteration import knows_iterator
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import NONE, ConstValue
+from frameloom.capture.values.const import NONE
+from frameloom.capture.values.containers.container import SequenceValue
 from frameloom.capture.values.containers.deque import DequeValue
 
 if TYPE_CHECKING:
@@ -20,11 +21,6 @@ for _make in (iter, reversed):
     knows_iterator(type(_make(deque())))
 
 
-def _deque(t: Tracer, args: Args) -> DequeValue:
-    deque_value: DequeValue = instance(t, args, DequeValue)
-    return deque_value
-
-
 @knows(deque, most=2, keywords="iterable maxlen")
 def _new(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     given = dict(zip(("iterable", "maxlen"), args, strict=False)) | kwargs
@@ -33,111 +29,68 @@ def _new(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return DequeValue(items, None if limit is NONE or limit.real is None else t.index(limit))
 
 
-@knows(deque.append, least=2, most=2)
-def _append(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    _deque(t, args).append(t, args[1])
-    return NONE
+method(DequeValue, deque.append)(DequeValue.append)
+method(DequeValue, deque.extend)(DequeValue.extend)
+method(DequeValue, deque.extendleft)(DequeValue.extend_left)
+method(DequeValue, deque.count)(SequenceValue.count)
 
 
-@knows(deque.appendleft, least=2, most=2)
-def _appendleft(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    own = _deque(t, args)
-    own.replace(t, [args[1], *own.items], from_left=True)
-    return NONE
+@method(DequeValue, deque.appendleft)
+def _appendleft(own: DequeValue, t: Tracer, item: Value) -> None:
+    own.replace(t, [item, *own.items], from_left=True)
 
 
-@knows(deque.extend, least=2, most=2)
-def _extend(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    _deque(t, args).extend(t, args[1])
-    return NONE
+@method(DequeValue, deque.pop)
+def _pop(own: DequeValue, t: Tracer) -> Value:
+    return own.take(t, -1)
 
 
-@knows(deque.extendleft, least=2, most=2)
-def _extendleft(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    _deque(t, args).extend_left(t, args[1])
-    return NONE
+@method(DequeValue, deque.popleft)
+def _popleft(own: DequeValue, t: Tracer) -> Value:
+    return own.take(t, 0)
 
 
-def _taking(place: int) -> Known:
-    def take(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        own = _deque(t, args)
-        if not own.items:
-            t.raise_(IndexError, "pop from an empty deque")
-        items = list(own.items)
-        item = items.pop(place)
-        own.replace(t, items)
-        return t.look(item)
-
-    return take
+@method(DequeValue, deque.clear)
+def _clear(own: DequeValue, t: Tracer) -> None:
+    own.replace(t, [])
 
 
-knows(deque.pop, least=1, most=1)(_taking(-1))
-knows(deque.popleft, least=1, most=1)(_taking(0))
+@method(DequeValue, deque.copy, deque.__copy__)
+def _copy(own: DequeValue, t: Tracer) -> Value:
+    return own.like(list(own.items))
 
 
-@knows(deque.clear, least=1, most=1)
-def _clear(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    _deque(t, args).replace(t, [])
-    return NONE
-
-
-@knows(deque.copy, deque.__copy__, least=1, most=1)
-def _copy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    own = _deque(t, args)
-    return DequeValue(list(own.items), own.limit)
-
-
-@knows(deque.rotate, least=1, most=2)
-def _rotate(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    own = _deque(t, args)
+@method(DequeValue, deque.rotate)
+def _rotate(own: DequeValue, t: Tracer, steps: Value | None = None) -> None:
     if own.items:
-        count = (t.index(args[1]) if len(args) > 1 else 1) % len(own.items)
+        count = (1 if steps is None else t.index(steps)) % len(own.items)
         own.replace(t, own.items[len(own.items) - count :] + own.items[: len(own.items) - count])
-    return NONE
 
 
-@knows(deque.reverse, least=1, most=1)
-def _reverse(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    own = _deque(t, args)
+@method(DequeValue, deque.reverse)
+def _reverse(own: DequeValue, t: Tracer) -> None:
     own.replace(t, own.items[::-1])
-    return NONE
 
 
-@knows(deque.insert, least=3, most=3)
-def _insert(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    own = _deque(t, args)
+@method(DequeValue, deque.insert)
+def _insert(own: DequeValue, t: Tracer, place: Value, item: Value) -> None:
     if own.limit is not None and len(own.items) >= own.limit:
         t.raise_(IndexError, "deque already at its maximum size")
     items = list(own.items)
-    items.insert(t.index(args[1]), args[2])
+    items.insert(t.index(place), item)
     own.replace(t, items)
-    return NONE
 
 
-@knows(deque.remove, least=2, most=2)
-def _remove(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    own = _deque(t, args)
-    place = own.find(t, args[1])
-    if place is None:
-        t.raise_(ValueError, f"{own_text(t, args[1])} is not in deque")
+@method(DequeValue, deque.remove)
+def _remove(own: DequeValue, t: Tracer, item: Value) -> None:
+    place = _index(own, t, item)
     own.replace(t, own.items[:place] + own.items[place + 1 :])
-    return NONE
 
 
-@knows(deque.count, least=2, most=2)
-def _count(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return ConstValue(sum(t.same_or_equal(item, args[1]) for item in _deque(t, args).items))
-
-
-@knows(deque.index, least=2, most=2)
-def _index(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    place = _deque(t, args).find(t, args[1])
+@method(DequeValue, deque.index)
+def _index(own: DequeValue, t: Tracer, item: Value) -> int:
+    place = own.find(t, item)
     if place is None:
-        t.raise_(ValueError, f"{own_text(t, args[1])} is not in deque")
-    return ConstValue(place)
-
-
-def own_text(t: Tracer, value: Value) -> str:
-    """Returns the text of a value in a message."""
-    text: str = t.call_builtin(repr, [value], {}).constant()
-    return text
+        text = t.call_builtin(repr, [item], {}).constant()
+        t.raise_(ValueError, f"{text} is not in deque")
+    return place

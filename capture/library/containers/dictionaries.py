@@ -12,12 +12,11 @@ from frameloom.capture.guards.class_lookup import class_attribute
 from frameloom.capture.interpreter import operators
 from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.interpreter.mappings import fill_dict
-from frameloom.capture.library.builtins import instance, is_callable
+from frameloom.capture.library.builtins import instance, is_callable, method
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import NONE, ConstValue, boolean
+from frameloom.capture.values.const import NONE, ConstValue
 from frameloom.capture.values.containers.container import TupleValue
 from frameloom.capture.values.containers.dictionary import (
-    VIEWS,
     DefaultDictValue,
     DictValue,
     ViewValue,
@@ -51,30 +50,32 @@ def _written(t: Tracer, args: Args) -> Value:
     return t.look(args[0]) if issubclass(own.cls, OrderedDict) else own
 
 
-@knows(dict.get, OrderedDict.get, least=2, most=3)
-def _get(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    value = _table(t, args).get(t, t.look(args[1]))
-    if value is not None:
-        return value
-    return t.look(args[2]) if len(args) > 2 else NONE
+@method(DictValue, dict.get, OrderedDict.get)
+def _get(own: DictValue, t: Tracer, key: Value, default: Value = NONE) -> Value:
+    return own.get(t, t.look(key)) or t.look(default)
 
 
-def _view(kind: str) -> None:
-    @knows(getattr(dict, kind), getattr(OrderedDict, kind), least=1, most=1)
-    def view(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        return ViewValue(_table(t, args), kind)
+@method(DictValue, dict.keys, OrderedDict.keys)
+def _keys(own: DictValue, t: Tracer) -> Value:
+    return ViewValue(own, "keys")
 
 
-for _kind in VIEWS:
-    _view(_kind)
+@method(DictValue, dict.values, OrderedDict.values)
+def _values(own: DictValue, t: Tracer) -> Value:
+    return ViewValue(own, "values")
 
 
-@knows(dict.pop, OrderedDict.pop, least=2, most=3)
-def _dict_pop(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    own, key = _table(t, args), t.look(args[1])
+@method(DictValue, dict.items, OrderedDict.items)
+def _items(own: DictValue, t: Tracer) -> Value:
+    return ViewValue(own, "items")
+
+
+@method(DictValue, dict.pop, OrderedDict.pop)
+def _pop(own: DictValue, t: Tracer, key: Value, default: Value | None = None) -> Value:
+    key = t.look(key)
     value = own.get(t, key)
     if value is None:
-        return t.look(args[2]) if len(args) > 2 else t.raise_value(KeyError, [key])
+        return t.raise_value(KeyError, [key]) if default is None else t.look(default)
     own.delitem(t, key)
     return value
 
@@ -100,7 +101,7 @@ def _is_last(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
 
 
 @knows(OrderedDict.move_to_end, least=2, most=3, keywords="last")
-def _move_to_end(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _move_to_end(t: Tracer, args: Args, kwargs: Kwargs) -> None:
     own, key = _table(t, args), t.look(args[1])
     value = own.get(t, key)
     if value is None:
@@ -108,12 +109,11 @@ def _move_to_end(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if _is_last(t, args[2:], kwargs):
         own.delitem(t, key)
         own.setitem(t, key, value)
-        return NONE
+        return
     for other, item in list(own.entries(t).values()):  # moves all others behind it
         if other.key(t) != key.key(t):
             own.delitem(t, other)
             own.setitem(t, other, item)
-    return NONE
 
 
 @knows(dict.setdefault, OrderedDict.setdefault, least=2, most=3)
@@ -140,15 +140,8 @@ def _setdefault(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     most=2,
     keywords="*",
 )
-def _update(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _update(t: Tracer, args: Args, kwargs: Kwargs) -> None:
     fill_dict(t, _written(t, args), args[1:], kwargs)
-    return NONE
-
-
-@knows(dict.clear, OrderedDict.clear, least=1, most=1)
-def _dict_clear(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    _table(t, args).clear(t)
-    return NONE
 
 
 @knows(defaultdict, most=2, keywords="*")
@@ -172,7 +165,7 @@ def _missing(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 @knows(collections._count_elements, least=2, most=2)  # type: ignore[attr-defined]
-def _count_elements(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _count_elements(t: Tracer, args: Args, kwargs: Kwargs) -> None:
     cls = t.look(args[0]).type()
     if any(
         class_attribute(cls, name) is not dict.__dict__[name] for name in ("get", "__setitem__")
@@ -182,73 +175,58 @@ def _count_elements(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     for item in t.each(args[1]):
         item = t.look(item)
         own.setitem(t, item, operators.binary(t, operator.add, own.get(t, item) or ConstValue(0), ConstValue(1)))  # fmt: skip
-    return NONE
 
 
 @knows(dict.copy, least=1, most=1)
-def _dict_copy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _copy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     _table(t, args)
     result = DictValue()
     fill_dict(t, result, args, {})
     return result
 
 
-@knows(OrderedDict.copy, defaultdict.copy, defaultdict.__copy__, least=1, most=1)
-def _copy_of_own_class(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    own = _table(t, args)
+@method(DictValue, OrderedDict.copy, defaultdict.copy, defaultdict.__copy__)
+def _copy_of_own_class(own: DictValue, t: Tracer) -> Value:
     if own.cls not in (OrderedDict, defaultdict):  # calls the class
         raise Break("unknown_call", f"copy of {own.describe()}")
-    result = own.empty() if isinstance(own, DefaultDictValue) else DictValue(cls=OrderedDict)
+    result = own.empty()
     fill_dict(t, result, [own], {})
     return result
 
 
-@knows(dict.fromkeys, least=1, most=2)
-def _fromkeys(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return _filled(t, DictValue(), args)
+for _cls in (dict, OrderedDict):
+
+    @knows(_cls.fromkeys, least=1, most=2)
+    def _fromkeys(t: Tracer, args: Args, kwargs: Kwargs, cls: type = _cls) -> Value:
+        result = DictValue(cls=cls)
+        for key in t.list_items(args[0]):
+            result.setitem(t, t.look(key), args[1] if len(args) > 1 else NONE)
+        return result
 
 
-@knows(OrderedDict.fromkeys, least=1, most=2)
-def _ordered_fromkeys(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return _filled(t, DictValue(cls=OrderedDict), args)
+method(DictValue, dict.clear, OrderedDict.clear)(DictValue.clear)
+method(DictValue, dict.__iter__, OrderedDict.__iter__)(DictValue.iterate)
+method(DictValue, dict.__len__)(DictValue.length)
 
 
-def _filled(t: Tracer, result: DictValue, args: Args) -> Value:
-    for key in t.list_items(args[0]):
-        result.setitem(t, t.look(key), args[1] if len(args) > 1 else NONE)
-    return result
+@method(DictValue, dict.__getitem__)
+def _getitem(own: DictValue, t: Tracer, key: Value) -> Value:
+    return own.getitem(t, t.look(key))
 
 
-@knows(dict.__getitem__, least=2, most=2)
-def _dict_getitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return _table(t, args).getitem(t, t.look(args[1]))
+@method(DictValue, dict.__setitem__, OrderedDict.__setitem__)
+def _setitem(own: DictValue, t: Tracer, key: Value, value: Value) -> None:
+    own.setitem(t, t.look(key), value)
 
 
-@knows(dict.__setitem__, OrderedDict.__setitem__, least=3, most=3)
-def _dict_setitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    _table(t, args).setitem(t, t.look(args[1]), args[2])
-    return NONE
+@method(DictValue, dict.__delitem__, OrderedDict.__delitem__)
+def _delitem(own: DictValue, t: Tracer, key: Value) -> None:
+    own.delitem(t, t.look(key))
 
 
-@knows(dict.__delitem__, OrderedDict.__delitem__, least=2, most=2)
-def _dict_delitem(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    _table(t, args).delitem(t, t.look(args[1]))
-    return NONE
-
-
-@knows(dict.__contains__, least=2, most=2)
-def _dict_contains(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(_table(t, args).contains(t, t.look(args[1])))
-
-
-@knows(dict.__iter__, OrderedDict.__iter__, least=1, most=1)
-def _dict_iter(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return _table(t, args).iterate(t)
-
-
-@knows(dict.__len__, least=1, most=1)
-def _dict_len(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return ConstValue(_table(t, args).length(t))
+@method(DictValue, dict.__contains__)
+def _contains(own: DictValue, t: Tracer, key: Value) -> bool:
+    return own.contains(t, t.look(key))
 
 
 def _unless_ordered(name: str, known: Known) -> Known:

@@ -14,7 +14,7 @@ from frameloom.capture.interpreter import operators
 from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.interpreter.generator import GeneratorValue
 from frameloom.capture.values.base import NotConstant, Value
-from frameloom.capture.values.const import NONE, ConstValue, boolean, is_none
+from frameloom.capture.values.const import NONE, ConstValue, is_none
 from frameloom.capture.values.containers.container import (
     ListValue,
     TupleValue,
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 class CallIterator(BuiltinIterator):
     """The iterator of `iter(function, sentinel)`."""
 
+    mutable = ("ended",)
+
     ended = False
 
     def type(self) -> type:
@@ -59,12 +61,6 @@ class CallIterator(BuiltinIterator):
             self.ended = True
             return None
         return item
-
-    def snapshot(self) -> Any:
-        return self.ended
-
-    def restore(self, saved: Any) -> None:
-        self.ended = saved
 
     def rebuild(self, r: Rebuilder) -> None:
         if self.ended:
@@ -207,21 +203,21 @@ def _sum(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 @knows(any, least=1, most=1)
-def _any(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _any(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
     iterator = _inner(t, args[0])
     while (item := _step(t, iterator)) is not None:
         if t.look(item).truth(t):
-            return boolean(True)
-    return boolean(False)
+            return True
+    return False
 
 
 @knows(all, least=1, most=1)
-def _all(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _all(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
     iterator = _inner(t, args[0])
     while (item := _step(t, iterator)) is not None:
         if not t.look(item).truth(t):
-            return boolean(False)
-    return boolean(True)
+            return False
+    return True
 
 
 def _extreme(wanted: Callable[[Any, Any], Any], real: Callable[..., Any]) -> Known:

@@ -26,9 +26,7 @@ class Count:
         self.start = value + self.step
         return value
 
-    @staticmethod
-    def left(start: Any, step: Any) -> Any:
-        return itertools.count(start, step)
+    left = itertools.count
 
 
 @iterator(itertools.cycle)
@@ -197,9 +195,7 @@ class Compress:
             if next(self.selectors):
                 return item
 
-    @staticmethod
-    def left(data: Any, selectors: Any) -> Any:
-        return itertools.compress(data, selectors)
+    left = itertools.compress
 
 
 @iterator(itertools.filterfalse)
@@ -214,9 +210,7 @@ class FilterFalse:
             if not (item if self.function is None else self.function(item)):
                 return item
 
-    @staticmethod
-    def left(function: Any, source: Any) -> Any:
-        return itertools.filterfalse(function, source)
+    left = itertools.filterfalse
 
 
 @iterator(itertools.dropwhile)
@@ -271,9 +265,7 @@ class StarMap:
     def __next__(self) -> Any:
         return self.function(*next(self.source))
 
-    @staticmethod
-    def left(function: Any, source: Any) -> Any:
-        return itertools.starmap(function, source)
+    left = itertools.starmap
 
 
 @iterator(itertools.zip_longest)
@@ -347,9 +339,6 @@ class GroupBy:
         self.key = value if self.function is None else self.function(value)
         self.value = value
 
-    def __iter__(self) -> Any:
-        return self
-
 
 @iterator(type(next(itertools.groupby("a"))[1]))
 class Group:
@@ -368,9 +357,6 @@ class Group:
             raise StopIteration
         value, owner.value, owner.key = owner.value, NOTHING, NOTHING
         return value
-
-    def __iter__(self) -> Any:
-        return self
 
 
 if hasattr(itertools, "batched"):
@@ -393,9 +379,7 @@ if hasattr(itertools, "batched"):
                 raise StopIteration
             return tuple(items)
 
-        @staticmethod
-        def left(source: Any, n: Any) -> Any:
-            return itertools.batched(source, n)  # type: ignore[attr-defined]
+        left = itertools.batched  # type: ignore[attr-defined]
 
 
 @in_python(itertools.tee)
@@ -430,6 +414,3 @@ class Branch:
             for other in self.waiting:
                 other.append(item)
         return self.own.pop(0)
-
-    def __iter__(self) -> Any:
-        return self

@@ -6,20 +6,21 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwargs, knows
-from frameloom.capture.interpreter.container_operators import combine_in_place, combined
-from frameloom.capture.library.builtins import instance
+from frameloom.capture.library.builtins import method
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import NONE, boolean
-from frameloom.capture.values.containers.sets import SetValue, as_set, set_of
+from frameloom.capture.values.containers.sets import (
+    SetValue,
+    as_set,
+    combine_in_place,
+    combined,
+    set_of,
+)
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
 
-
-def _set(t: Tracer, args: Args) -> SetValue:
-    set_value: SetValue = instance(t, args, SetValue)
-    return set_value
+method(SetValue, set.add)(SetValue.add)
+method(SetValue, set.clear)(SetValue.clear)
 
 
 def _other(t: Tracer, value: Value) -> SetValue:
@@ -28,56 +29,31 @@ def _other(t: Tracer, value: Value) -> SetValue:
     return converted if converted is not None else set_of(t, set, t.list_items(value))
 
 
-@knows(set.add, least=2, most=2)
-def _add(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    _set(t, args).add(t, args[1])
-    return NONE
+@method(SetValue, set.update)
+def _update(own: SetValue, t: Tracer, *sources: Value) -> None:
+    for source in sources:
+        own.update(t, source)
 
 
-@knows(set.update, least=1)
-def _update(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    for source in args[1:]:
-        _set(t, args).update(t, source)
-    return NONE
-
-
-@knows(set.discard, least=2, most=2)
-def _discard(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    own, item = _set(t, args), t.look(args[1])
+@method(SetValue, set.discard)
+def _discard(own: SetValue, t: Tracer, item: Value) -> None:
+    item = t.look(item)
     if own.contains(t, item):
-        own.remove(t, _key(t, item))
-    return NONE
+        own.remove(t, frozenset(item.entries) if isinstance(item, SetValue) else item.key(t))
 
 
-def _key(t: Tracer, item: Value) -> Any:
-    return frozenset(item.entries) if isinstance(item, SetValue) else item.key(t)
+@method(SetValue, set.remove)
+def _remove(own: SetValue, t: Tracer, item: Value) -> None:
+    if not own.contains(t, t.look(item)):
+        t.raise_value(KeyError, [item])
+    _discard(own, t, item)
 
 
-@knows(set.remove, least=2, most=2)
-def _remove(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if not _set(t, args).contains(t, t.look(args[1])):
-        t.raise_value(KeyError, [args[1]])
-    return _discard(t, args, kwargs)
-
-
-@knows(set.pop, least=1, most=1)
-def _pop(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    own = _set(t, args)
+@method(SetValue, set.pop)
+def _pop(own: SetValue, t: Tracer) -> Value:
     if not own.entries:
         t.raise_(KeyError, "pop from an empty set")
     return own.pop(t)
-
-
-@knows(set.clear, least=1, most=1)
-def _clear(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    _set(t, args).clear(t)
-    return NONE
-
-
-@knows(set.copy, frozenset.copy, least=1, most=1)
-def _copy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    own = _set(t, args)
-    return own if own.cls is frozenset else _copied(own)
 
 
 def _copied(own: SetValue) -> SetValue:
@@ -87,76 +63,82 @@ def _copied(own: SetValue) -> SetValue:
     return result
 
 
-def _algebra(fn: Callable[[Any, Any], Any], in_place: bool) -> Known:
-    def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        own = _set(t, args)
-        if in_place and len(args) == 2:
-            combine_in_place(t, fn, own, _other(t, args[1]))
-            return NONE
+@method(SetValue, set.copy, frozenset.copy)
+def _copy(own: SetValue, t: Tracer) -> Value:
+    return own if own.cls is frozenset else _copied(own)
+
+
+@method(SetValue, set.union, frozenset.union)
+def _union(own: SetValue, t: Tracer, *others: Value) -> Value:
+    result = _copied(own) if others else own
+    for other in others:
+        result.update(t, other)
+    return result if others else _copy(own, t)
+
+
+@method(SetValue, set.difference_update)
+def _difference_update(own: SetValue, t: Tracer, *others: Value) -> None:
+    for other in others:
+        for batch in t.batches(other):
+            for item in batch:
+                _discard(own, t, item)
+
+
+def _algebra(fn: Callable[[Any, Any], Any]) -> Any:
+    def combine(own: SetValue, t: Tracer, *others: Value) -> Value:
         result = own
-        if fn is operator.or_:
-            for n, other in enumerate(args[1:]):
-                result = _copied(own) if n == 0 else result
-                result.update(t, other)
-            return result if len(args) > 1 else _copy(t, [own], {})
-        for other in args[1:]:
+        for other in others:
             result = combined(t, fn, result, _other(t, other))
-        if in_place:
-            own.become(t, result)
-            return NONE
-        return result if result is not own else _copy(t, [own], {})
+        return result if others else _copy(own, t)
 
-    return handler
+    return combine
 
 
-for _name, _fn in (("union", operator.or_), ("intersection", operator.and_), ("difference", operator.sub),
-                   ("symmetric_difference", operator.xor)):  # fmt: skip
-    for _cls in (set, frozenset):
-        knows(getattr(_cls, _name), least=1, most=2 if _fn is operator.xor else None)(
-            _algebra(_fn, False)
-        )
-    if _fn not in (operator.or_, operator.sub):
-        knows(getattr(set, f"{_name}_update"), least=1)(_algebra(_fn, True))
+method(SetValue, set.intersection, frozenset.intersection)(_algebra(operator.and_))
+method(SetValue, set.difference, frozenset.difference)(_algebra(operator.sub))
 
 
-def _question(fn: Callable[[Any, Any], bool]) -> Known:
-    def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        return boolean(fn(_set(t, args).entries.keys(), _other(t, args[1]).entries.keys()))
-
-    return handler
+@method(SetValue, set.symmetric_difference, frozenset.symmetric_difference)
+def _symmetric_difference(own: SetValue, t: Tracer, other: Value) -> Value:
+    return combined(t, operator.xor, own, _other(t, other))
 
 
-def _of_each(wanted: bool) -> Known:
+@method(SetValue, set.symmetric_difference_update)
+def _symmetric_difference_update(own: SetValue, t: Tracer, other: Value) -> None:
+    combine_in_place(t, operator.xor, own, _other(t, other))
+
+
+@method(SetValue, set.intersection_update)
+def _intersection_update(own: SetValue, t: Tracer, *others: Value) -> None:
+    if len(others) == 1:
+        combine_in_place(t, operator.and_, own, _other(t, others[0]))
+    else:
+        result = _algebra(operator.and_)(own, t, *others)
+        own.become(t, result)
+
+
+@method(SetValue, set.issubset, frozenset.issubset)
+def _is_subset(own: SetValue, t: Tracer, other: Value) -> bool:
+    return own.entries.keys() <= _other(t, other).entries.keys()
+
+
+def _of_each(wanted: bool) -> Any:
     """Returns a rule that, like CPython, takes items of an iterable that is not a set until it finds one
     whose membership in the set is `wanted`."""
 
-    def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        own, other = _set(t, args), t.look(args[1])
+    def ask(own: SetValue, t: Tracer, other: Value) -> bool:
+        other = t.look(other)
         items = as_set(t, other)
         values = iter(items.entries.values()) if items is not None else t.each(other)
-        return boolean(not any(own.contains(t, t.look(item)) is wanted for item in values))
+        return not any(own.contains(t, t.look(item)) is wanted for item in values)
 
-    return handler
-
-
-for _cls in (set, frozenset):
-    knows(_cls.issubset, least=2, most=2)(_question(operator.le))
-    knows(_cls.issuperset, least=2, most=2)(_of_each(False))
-    knows(_cls.isdisjoint, least=2, most=2)(_of_each(True))
+    return ask
 
 
-@knows(set.difference_update, least=1)
-def _difference_update(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    for other in args[1:]:
-        for batch in t.batches(other):
-            for item in batch:
-                _discard(t, [args[0], item], {})
-    return NONE
+method(SetValue, set.issuperset, frozenset.issuperset)(_of_each(False))
+method(SetValue, set.isdisjoint, frozenset.isdisjoint)(_of_each(True))
 
 
-def _contains(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(_set(t, args).contains(t, t.look(args[1])))
-
-
-for _cls in (set, frozenset):
-    FUNCTIONS[_cls.__contains__] = _contains
+@method(SetValue, set.__contains__, frozenset.__contains__)
+def _contains(own: SetValue, t: Tracer, item: Value) -> bool:
+    return own.contains(t, t.look(item))

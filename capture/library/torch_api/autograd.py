@@ -49,7 +49,7 @@ GRAD = ("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph", "on
 
 
 @knows(torch.Tensor.backward, least=1, most=5, keywords=" ".join(BACKWARD))
-def _backward(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _backward(t: Tracer, args: Args, kwargs: Kwargs) -> None:
     given = {**dict(zip(BACKWARD, args[1:], strict=False)), **kwargs}
     loss, gradient = t.look(args[0]), t.look(given.get("gradient", NONE))
     keeps = _flag(t, given, "retain_graph")
@@ -73,7 +73,6 @@ def _backward(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         for leaf, made in zip(leaves, t.items(gradients), strict=True):
             if isinstance(made := t.look(made), TensorValue):
                 _accumulate(t, leaf, made, new)
-    return NONE
 
 
 @knows(torch.autograd.grad, least=1, most=9, keywords=" ".join(GRAD))
@@ -127,18 +126,13 @@ def _recorded_grad(t: Tracer, given: dict[str, Value]) -> Value:
 def _going_back(t: Tracer) -> Iterator[None]:
     """Marks a backward pass. If recording inside fails, autograd has already freed a part of the histories,
     so the capture starts again with a break here."""
-    assert t.frame is not None
-    site = (t.frame.code, t.frame.at.index)
-    if t.session.is_avoided(*site):
-        raise Break("autograd", "a backward pass that cannot be recorded")
+    site = t.site_or(Break("autograd", "a backward pass that cannot be recorded"))
     watch_autograd(t)
     check_deferred_code(t)
     try:
         yield
-        t.backward.last_backward, t.backward.last_backward_site = (
-            torch._C._autograd._get_sequence_nr(),
-            site,
-        )
+        t.backward.last_backward = torch._C._autograd._get_sequence_nr()
+        t.backward.last_backward_site = site
     except Break as cause:
         raise Avoid(site) from cause
 

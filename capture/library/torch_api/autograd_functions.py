@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from frameloom.capture.autograd.backward_python import hand_over, same_nodes, site_of
 from frameloom.capture.autograd.custom_function import Derivative, attach
 from frameloom.capture.guards.class_lookup import class_attribute
-from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
+from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows, knows_kind
 from frameloom.capture.interpreter.context_managers import GRAD
 from frameloom.capture.library import interpreted
 from frameloom.capture.library.stand_ins import interpret
@@ -35,6 +35,7 @@ from frameloom.capture.tensors.schema import draws
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import NONE, boolean, is_none
 from frameloom.capture.values.containers.container import ListValue, TupleValue
+from frameloom.capture.values.policy import OPS
 from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.config import config
@@ -69,7 +70,8 @@ def _apply(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 _FUNCTIONS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # keys: definitions of operators
 
 
-def with_formula(t: Tracer, op: Any, args: Args, kwargs: Kwargs) -> Value | None:
+@knows_kind(*OPS)
+def _with_formula(t: Tracer, op: Any, args: Args, kwargs: Kwargs) -> Value | None:
     """Captures a call of an operator that the program has defined with a derivative in Python; None if it is
     not such a call."""
     if not torch.is_grad_enabled() or not config.gradients:
@@ -130,7 +132,6 @@ class _Call:
 
     def run(self, has_setup: bool) -> Value:
         t, hidden = self.t, self.t.recorder.history.hidden_writes
-        assert t.frame is not None
         if t.session.is_avoided(*site_of(t.frame)):
             raise self.left("whose backward finds other objects when it is called")
         t.on_undo(lambda: setattr(t.recorder.history, "hidden_writes", hidden))

@@ -17,8 +17,9 @@ import torch.utils.checkpoint as checkpoints
 from frameloom.capture.autograd.backward_python import hand_over, same_nodes, site_of
 from frameloom.capture.autograd.checkpoint_regions import REGION, NodeRange, Region
 from frameloom.capture.autograd.inference_results import is_noted_as_inference
-from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs, knows
+from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
 from frameloom.capture.interpreter.context_managers import GRAD
+from frameloom.capture.library.stand_ins import interpret
 from frameloom.capture.library.torch_api.watched import Watched
 from frameloom.capture.recording.captured_graph import recorded_behind
 from frameloom.capture.tensors.fake import Fake
@@ -56,7 +57,6 @@ def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if reentrant:
             raise left_to_python("")  # it warns
         return t.call(function, rest, given)
-    assert t.frame is not None
     if t.session.is_avoided(*site_of(t.frame)):
         raise left_to_python(" of a function that finds other objects when it is called again")
     watched = Watched(t, [function, *rest, *given.values()])
@@ -169,10 +169,6 @@ def _is_grad_enabled(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.evaluate(torch.is_grad_enabled, [], {})
 
 
-FUNCTIONS[checkpoints.checkpoint_sequential] = lambda t, args, kwargs: _sequential(t, args, kwargs)
-
-
+@knows(checkpoints.checkpoint_sequential, keywords="*")
 def _sequential(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    from frameloom.capture.library.stand_ins import interpret
-
     return interpret(t, checkpoints.checkpoint_sequential, args, kwargs)

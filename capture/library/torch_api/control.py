@@ -52,8 +52,7 @@ def _while_loop(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _instead(t: Tracer, plain: Any, captured: Any, args: Args, kwargs: Kwargs) -> Value:
-    assert t.frame is not None
-    mark, site = t.mark(), (t.frame.code, t.frame.at.index)
+    mark, site = t.mark(), t.site
     names = plain.__code__.co_varnames[: plain.__code__.co_argcount]
     given = dict(zip(names, args, strict=False))
     fits = not t.session.is_avoided(*site) and len(args) <= len(names)
@@ -169,7 +168,7 @@ class _Outlined:
             return tuple(map(self._structure, value.items))
         if isinstance(value, ListValue) and value.type() is list:
             return list(map(self._structure, value.items))
-        if isinstance(value, DictValue) and value.origin is None and value.type() is dict:
+        if type(value) is DictValue and value.origin is None and value.cls is dict:
             entries = value.entries(self.t).values()
             return {_key(self.t, k): self._structure(v) for k, v in entries}
         raise Unfit

@@ -11,12 +11,12 @@ import torch
 from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.recording.known_elements import element_of
 from frameloom.capture.speculation.branch_speculation import speculated_truth
-from frameloom.capture.symbolic.unbacked_items import MOST, may_be_sizes, sizes_in
 from frameloom.capture.tensors.constant_folding import known_value
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.container import ListValue
 from frameloom.capture.values.numbers.number import NumberValue
+from frameloom.capture.values.numbers.unbacked_items import MOST, may_be_sizes, sizes_in
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
@@ -58,8 +58,8 @@ def _tolist(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     known = known_value(tensor.fake, t.recorder)  # type: ignore[arg-type]
     if known is not None and known.numel() <= MOST:
         return t.from_python(known.tolist())
-    site, shape = (t.frame.code, t.frame.at.index), tensor.fake.shape
-    if t.session.is_avoided(*site) or not may_be_sizes(t, tensor.fake) or not shape:
+    site, shape = t.site_or(broken), tensor.fake.shape
+    if not may_be_sizes(t, tensor.fake) or not shape:
         raise broken
     nested: list[Value] = list(sizes_in(t, tensor, site))
     for n in reversed(shape[1:]):
@@ -97,8 +97,7 @@ def _near(input: torch.Tensor, other: torch.Tensor, *args: Any, **kwargs: Any) -
 
 def _number_from_tensor(t: Tracer, tensor: TensorValue, broken: Break) -> Value:
     """Returns the number in a tensor of one element."""
-    assert t.frame is not None
-    site, dtype = (t.frame.code, t.frame.at.index), tensor.fake.dtype
+    site, dtype = t.site, tensor.fake.dtype
     if dtype is torch.uint64 or t.session.is_avoided(*site):
         truth = speculated_truth(t, tensor, True) if dtype is torch.bool else None
         if truth is None:

@@ -9,7 +9,7 @@ from torch.utils.hooks import RemovableHandle
 
 from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import NONE, ConstValue
+from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.errors import Avoid, Break
@@ -34,10 +34,10 @@ class HandleValue(ObjectValue):
 @knows(RemovableHandle, least=1, most=1, keywords="extra_dict")
 def _handle(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     """Makes a handle. Its number stays reserved, so that no other handle gets it."""
-    assert t.frame is not None
-    site = (t.frame.code, t.frame.at.index)
-    if t.session.forced or t.session.is_avoided(*site):
-        raise Break("unknown_call", "RemovableHandle(...)")
+    broken = Break("unknown_call", "RemovableHandle(...)")
+    site = t.site_or(broken)
+    if t.session.forced:
+        raise broken
     tables = [args[0]]
     if "extra_dict" in kwargs:
         extra = t.look(kwargs["extra_dict"])
@@ -52,7 +52,7 @@ def _handle(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 @knows(RemovableHandle.remove, least=1, most=1)
-def _remove(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _remove(t: Tracer, args: Args, kwargs: Kwargs) -> None:
     handle = t.look(args[0])
     if not isinstance(handle, HandleValue):
         raise Break("unknown_call", "RemovableHandle.remove(...)")
@@ -60,4 +60,3 @@ def _remove(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     for table in map(t.look, handle.tables):
         if table.contains(t, number):
             table.delitem(t, number)
-    return NONE

@@ -15,7 +15,7 @@ from frameloom.capture.shapes.registry import is_dense
 from frameloom.capture.speculation.assume import assume
 from frameloom.capture.tensors.functionalize import is_inference
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import FALSE, NONE, ConstValue, boolean
+from frameloom.capture.values.const import FALSE, ConstValue
 from frameloom.capture.values.containers.container import ListValue
 from frameloom.capture.values.numbers.size import size_value
 from frameloom.capture.values.tensor import TensorValue
@@ -61,18 +61,18 @@ for _kind in ("cuda", "xpu"):
     torch.overrides.has_torch_function_unary,
     torch.overrides.has_torch_function_variadic,
 )
-def _has_torch_function(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _has_torch_function(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
     for arg in args:
         t.look(arg)
-    return boolean(False)
+    return False
 
 
 @knows(torch.Tensor.is_inference, torch.is_inference, least=1, most=1)
-def _is_inference(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _is_inference(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
     value = t.look(args[0])
     if not isinstance(value, TensorValue):
         raise Break("unknown_call", f"{value.describe()}.is_inference()")
-    return boolean(is_inference(value.fake))
+    return is_inference(value.fake)
 
 
 @knows(get_modes, least=0, most=0)
@@ -82,14 +82,14 @@ def _dispatch_modes(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 @knows(is_traceable_wrapper_subclass, least=1, most=1)
-def _is_wrapper_subclass(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _is_wrapper_subclass(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
     if not isinstance(t.look(args[0]), TensorValue | ConstValue):
         raise Break("unknown_call", "is_traceable_wrapper_subclass(...)")
-    return boolean(False)
+    return False
 
 
 @knows(torch._check_tensor_all_with, torch._check_tensor_all, least=1, most=3)
-def _check_tensor_all(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def _check_tensor_all(t: Tracer, args: Args, kwargs: Kwargs) -> None:
     """Assumes that all elements are true. The first argument may be the class of the exception; the program
     raises it when it runs as plain Python."""
     condition = next((v for v in map(t.look, args) if isinstance(v, TensorValue)), None)
@@ -99,17 +99,16 @@ def _check_tensor_all(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     everywhere = t.torch_call(torch.all, [condition], {})
     assert isinstance(everywhere, TensorValue)
     assume(t, everywhere, True, broken)
-    return NONE
 
 
 @knows(torch._C._log_api_usage_once)
-def _nothing(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return NONE
+def _nothing(t: Tracer, args: Args, kwargs: Kwargs) -> None:
+    pass
 
 
 @knows(torch.is_tensor, least=1, most=1)
-def _is_tensor(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(isinstance(t.look(args[0]), TensorValue))
+def _is_tensor(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
+    return isinstance(t.look(args[0]), TensorValue)
 
 
 @knows(torch.numel, least=1, most=1)

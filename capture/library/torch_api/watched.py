@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.interpreter.context_managers import read
 from frameloom.capture.values.base import Value
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ class Watched:
         self.t = t
         self.mark = t.mark()
         self.draws = len(t.draws)
-        self.settings = {key: read(key) for key in t.settings.start}
+        self.settings = t.settings.states()
         self.turns = t.settings.turns
         self.memories = {
             id(f.memory): (f.memory, f.memory.version) for f in t.recorder.fakes if f.memory
@@ -56,8 +55,7 @@ class Watched:
             memory.version for memory in fresh
         ):
             return "tensors"
-        settings = {**t.settings.start, **self.settings}
-        changes = any(read(key) != state for key, state in settings.items())
+        changes = t.settings.have_changed(self.settings)
         if changes or t.settings.turns != self.turns or len(t.draws) != self.draws:
             return "settings"
         return None

@@ -1,28 +1,36 @@
 """Tuples, lists and slices.
 
 For a container from before the call, guards on type and length are added when it is looked at, and guards
-on items when they are used. A changed list is written back at the end of the capture (`effects.py`); new
+on items when they are used. A changed list is written back at the end of the capture (`effects`); new
 code builds new ones.
 """
 
 from __future__ import annotations
 
+import operator
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
+from frameloom.capture.bytecode.opcodes import COMPARISONS
 from frameloom.capture.guards.class_lookup import has_programs_methods
-from frameloom.capture.values.base import NotConstant, Value
-from frameloom.capture.values.const import LITERALS, ConstValue
+from frameloom.capture.values.base import Effect, NotConstant, Value
+from frameloom.capture.values.const import LITERALS, ConstValue, boolean
 from frameloom.capture.values.containers.iterator import ReversedIterator, SequenceIterator
 from frameloom.capture.values.kinds import container, kind
 from frameloom.capture.values.opaque import OpaqueValue
+from frameloom.capture.values.unchanged import is_unchanged
+from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.guards.source import Origin
     from frameloom.capture.interpreter.tracer import Tracer
     from frameloom.capture.resume.reconstruct import Rebuilder
+    from frameloom.capture.values.base import Copier
+
+EQUALITY = (operator.eq, operator.ne)
+MAX_ITEMS = 100_000
 
 
 class SequenceValue(Value):
@@ -38,9 +46,6 @@ class SequenceValue(Value):
 
     def parts(self) -> list[Value]:
         return self.items
-
-    def truth(self, t: Tracer) -> bool:
-        return bool(self.items)
 
     def length(self, t: Tracer) -> int:
         return len(self.items)
@@ -62,11 +67,60 @@ class SequenceValue(Value):
     def reverse(self, t: Tracer) -> Value:
         return ReversedIterator(self, len(self.items))
 
-    def like(self, items: list[Value]) -> Value:
+    def like(self, items: list[Value]) -> SequenceValue:
         raise NotImplementedError
+
+    def operator(self, t: Tracer, fn: Any, other: Value) -> Value | None:
+        if not isinstance(other, SequenceValue):
+            return None
+        same_type = self.native is other.native
+        if fn is operator.add and same_type:
+            return self._sum(t, other)
+        if fn in EQUALITY and not (same_type and len(self.items) == len(other.items)):
+            return boolean(fn is operator.ne)
+        return self._comparison(t, fn, other) if fn in COMPARISONS.values() and same_type else None
+
+    def _sum(self, t: Tracer, other: SequenceValue) -> Value | None:
+        items = [*self.items, *other.items]
+        if self._adds_sizes(other):  # it refuses other items
+            are_sizes = all(t.look(item).type() is int for item in items)
+            return TupleValue(items, torch.Size) if are_sizes else None
+        for one, another in ((self, other), (other, self)):
+            if one.is_shared and not another.items:
+                return one
+        return self.like(items)
+
+    def _adds_sizes(self, other: SequenceValue) -> bool:
+        """Whether the sum is computed by a method of `torch.Size`."""
+        if self.type() is torch.Size:
+            return "__add__" in vars(torch.Size)
+        return other.type() is torch.Size and "__radd__" in vars(torch.Size)
+
+    def _comparison(self, t: Tracer, fn: Any, other: SequenceValue) -> Value:
+        at = 0  # comparing may change both, so the lengths are read again each time
+        while at < min(len(self.items), len(other.items)):
+            if not t.same_or_equal(self.items[at], other.items[at]):
+                break
+            at += 1
+        if at >= min(len(self.items), len(other.items)):
+            return boolean(fn(len(self.items), len(other.items)))
+        if fn in EQUALITY:
+            return boolean(fn is operator.ne)
+        return t.binary(fn, self.items[at], other.items[at])
+
+    def repeated(self, t: Tracer, count: Value) -> SequenceValue:
+        times = t.index(count)
+        if self.is_shared and (times == 1 or not self.items):
+            return self
+        if len(self.items) * times > MAX_ITEMS:
+            raise Break("too_large", f"{len(self.items) * times} items")
+        return self.like(self.items * times)
 
     def contains(self, t: Tracer, item: Value) -> bool:
         return any(t.same_or_equal(t.look(own), item) for own in self.items)
+
+    def count(self, t: Tracer, item: Value) -> int:
+        return sum(t.same_or_equal(own, item) for own in self.items)
 
     def find(self, t: Tracer, item: Value) -> int | None:
         return next(
@@ -96,18 +150,27 @@ class TupleValue(SequenceValue):
         items = [t.wrap(item, origin.child("item", i)) for i, item in enumerate(real)]
         return TupleValue(items, tuple, real, origin)
 
-    def type(self) -> type:
-        return self.cls
-
     def constant(self) -> Any:
         items = [plain(item) for item in self.items]
         return tuple(items) if self.cls is tuple else make_tuple(self.cls, items)
 
-    def like(self, items: list[Value]) -> Value:
+    def like(self, items: list[Value]) -> SequenceValue:
         return TupleValue(items, torch.Size if self.cls is torch.Size else tuple)
 
     def iterate(self, t: Tracer) -> Value:
         return SequenceIterator(self, self.items)
+
+    def copied(self, copier: Copier) -> Value:
+        items = [copier.part(item) for item in self.items]
+        if id(self) in copier.memo:  # it contains itself, through one of its items
+            return copier.memo[id(self)]
+        pairs = zip(items, self.items, strict=True)
+        unchanged = all(new is copier.t.look(old) for new, old in pairs)
+        if self.cls is not tuple:
+            copier.check_class(self)
+        elif unchanged or not copier.deep:
+            return self
+        return TupleValue(items, self.cls)
 
     def key(self, t: Tracer) -> Any:
         return tuple(t.look(item).key(t) for item in self.items)
@@ -122,14 +185,9 @@ class TupleValue(SequenceValue):
 
     def rebuild(self, r: Rebuilder) -> None:
         if self.cls is tuple:
-            r.load_all(self.items)
-            r.code.emit("BUILD_TUPLE", len(self.items))
-            return
-        r.code.start_call(make_tuple)
-        r.load_constant_object(self.cls)
-        r.load_all(self.items)
-        r.code.emit("BUILD_TUPLE", len(self.items))
-        r.code.call(2)
+            r.load_tuple(self.items)
+        else:
+            r.call(make_tuple, self.cls, self.items)
 
 
 NAMEDTUPLE_METHODS = frozenset(
@@ -172,6 +230,8 @@ class ListValue(SequenceValue):
     """A list. `unseen`: items appended to a list from before the call of which nothing else is known, not
     even its length."""
 
+    mutable = ("_items", "unseen", "reshaped")
+
     def __init__(self, items: list[Value]) -> None:
         self._items: list[Value] | None = items
         self._t: Tracer | None = None
@@ -189,8 +249,6 @@ class ListValue(SequenceValue):
     def items(self) -> list[Value]:  # type: ignore[override]
         if self._items is None:
             t, origin = self._t, self.origin
-            assert t is not None
-            assert origin is not None
             read = list(self.native.__iter__(self.real))  # type: ignore[attr-defined]
             t.guard_length(origin, type(self.real), len(read))
             is_plain = type(self.real).__getitem__ is self.native.__getitem__  # type: ignore[attr-defined]
@@ -203,14 +261,22 @@ class ListValue(SequenceValue):
     def items(self, items: list[Value]) -> None:
         self._items = items
 
-    @property
-    def is_seen(self) -> bool:
-        return self._items is not None
-
     def replace(self, t: Tracer, items: list[Value]) -> None:
         """Sets its items."""
         t.change(self)
         self.items = items
+
+    def operate_in_place(self, t: Tracer, fn: Any, other: Value) -> bool:
+        if fn is operator.add:
+            self.extend(t, other)
+        elif fn is operator.mul:
+            self.replace(t, self.repeated(t, other).items)
+        return fn in (operator.add, operator.mul)
+
+    def copied(self, copier: Copier) -> Value:
+        result = copier.memo[id(self)] = self.like([])
+        result.items = [copier.part(item) for item in self.items]
+        return result
 
     def append(self, t: Tracer, item: Value) -> None:
         t.change(self)
@@ -233,14 +299,11 @@ class ListValue(SequenceValue):
     def constant(self) -> Any:
         return [plain(item) for item in self.items]
 
-    def like(self, items: list[Value]) -> Value:
+    def like(self, items: list[Value]) -> SequenceValue:
         return ListValue(items)
 
     def iterate(self, t: Tracer) -> Value:
         return SequenceIterator(self, None)
-
-    def getattr(self, t: Tracer, name: str) -> Value:
-        return t.instance_attribute(self, name)
 
     def setitem(self, t: Tracer, key: Value, value: Value) -> None:
         t.change(self)
@@ -264,19 +327,40 @@ class ListValue(SequenceValue):
         except IndexError:
             t.raise_(IndexError, "list assignment index out of range")
 
-    def snapshot(self) -> Any:
-        return None if self._items is None else list(self._items), list(self.unseen)
-
-    def restore(self, saved: Any) -> None:
-        self._items, self.unseen = saved
+    def effects(self, t: Tracer) -> list[Effect]:
+        if self._items is None:
+            return [Effect(self, list.extend, self.unseen)]
+        is_as_long = len(self.items) == len(self.real)
+        if is_as_long and all(
+            is_unchanged(t, new, before, self.origin.child("item", n))
+            for n, (new, before) in enumerate(zip(self.items, self.real, strict=True))
+        ):
+            return []
+        # A list takes a slice, whatever was done with it.
+        in_place = is_as_long and not self.reshaped and not isinstance(self.real, list)
+        return [Effect(self, set_items if in_place else replace_items, self.items)]
 
     def rebuild(self, r: Rebuilder) -> None:
         r.code.emit("BUILD_LIST", 0)
         r.keep(self)
         if self.items:
-            r.load_all(self.items)
-            r.code.emit("BUILD_TUPLE", len(self.items))
+            r.load_tuple(self.items)
             r.code.emit("LIST_EXTEND", 1)
+
+
+def replace_items(target: Any, items: tuple[Any, ...]) -> None:
+    """Called from new code: replaces the items without calling methods of a subclass."""
+    if isinstance(target, list):
+        list.__setitem__(target, slice(None), items)
+    else:
+        target.clear()
+        target.extend(items)
+
+
+def set_items(target: Any, items: tuple[Any, ...]) -> None:
+    """Called from new code: writes each item in its place, so that iterators over `target` go on."""
+    for place, item in enumerate(items):
+        target[place] = item
 
 
 @kind(list)
@@ -289,6 +373,8 @@ def _existing_list(t: Tracer, real: list[Any], origin: Origin) -> Value:
 
 @container(slice)
 class SliceValue(Value):
+    cls = slice
+
     def __init__(
         self, start: Value, stop: Value, step: Value, real: Any = None, origin: Origin | None = None
     ) -> None:
@@ -296,14 +382,16 @@ class SliceValue(Value):
         self.real = real
         self.origin = origin
 
-    def type(self) -> type:
-        return slice
-
     def parts(self) -> list[Value]:
         return self.bounds
 
     def constant(self) -> Any:
         return slice(*(plain(bound) for bound in self.bounds))
+
+    def operator(self, t: Tracer, fn: Any, other: Value) -> Value | None:
+        if not isinstance(other, SliceValue):
+            return None
+        return TupleValue(self.bounds).operator(t, fn, TupleValue(other.bounds))
 
     def getattr(self, t: Tracer, name: str) -> Value:
         names = ("start", "stop", "step")
@@ -339,14 +427,3 @@ def plain_inside(t: Tracer, value: Value) -> Any:
     for item in value.items if isinstance(value, TupleValue) else ():
         t.look(item)
     return plain(value)
-
-
-__all__ = [
-    "ConstValue",
-    "ListValue",
-    "SliceValue",
-    "TupleValue",
-    "make_tuple",
-    "plain",
-    "plain_inside",
-]

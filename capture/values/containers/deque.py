@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 from frameloom.capture import _capture
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
-from frameloom.capture.values.containers.container import ListValue, SliceValue, plain
+from frameloom.capture.values.containers.container import (
+    ListValue,
+    SequenceValue,
+    SliceValue,
+    plain,
+)
 from frameloom.capture.values.containers.iterator import (
     ITERABLES,
     REVERSIBLE,
@@ -34,7 +39,7 @@ class DequeValue(ListValue):
     def constant(self) -> Any:
         return deque([plain(item) for item in self.items], self.limit)
 
-    def like(self, items: list[Value]) -> Value:
+    def like(self, items: list[Value]) -> SequenceValue:
         return DequeValue(items, self.limit)
 
     def replace(self, t: Tracer, items: list[Value], from_left: bool = False) -> None:
@@ -48,6 +53,15 @@ class DequeValue(ListValue):
 
     def append(self, t: Tracer, item: Value) -> None:
         self.replace(t, [*self.items, item])
+
+    def take(self, t: Tracer, place: int) -> Value:
+        """Removes and returns an item."""
+        if not self.items:
+            t.raise_(IndexError, "pop from an empty deque")
+        items = list(self.items)
+        item = items.pop(place)
+        self.replace(t, items)
+        return t.look(item)
 
     def extend(self, t: Tracer, source: Value) -> None:
         for batch in t.batches(source):
@@ -90,25 +104,11 @@ class DequeValue(ListValue):
     def key(self, t: Tracer) -> Any:
         t.raise_(TypeError, "unhashable type: 'collections.deque'")
 
-    def snapshot(self) -> Any:
-        return super().snapshot(), self.reshaped
-
-    def restore(self, saved: Any) -> None:
-        super().restore(saved[0])
-        self.reshaped = saved[1]
-
     def rebuild(self, r: Rebuilder) -> None:
-        r.code.start_call(deque)
-        r.code.load_const(())
-        r.code.load_const(self.limit)
-        r.code.call(2)
+        r.call(deque, (), self.limit)
         r.keep(self)
         if self.items:
-            r.code.start_call(deque.extend)
-            r.code.emit("COPY", 3)
-            r.load_tuple(self.items)
-            r.code.call(2)
-            r.code.emit("POP_TOP")
+            r.do(deque.extend, self, self.items)
 
 
 @kind(deque)
@@ -173,6 +173,3 @@ _capture.add_sequence_type(deque)
 ITERABLES.append(deque())
 REVERSIBLE.append(deque())
 MUTATED = "deque mutated during iteration"
-
-
-__all__ = ["DequeIterator", "DequeReversed", "DequeValue"]

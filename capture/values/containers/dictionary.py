@@ -6,19 +6,21 @@ written since then. Only operations that need the order or the number of keys gu
 
 from __future__ import annotations
 
+import operator
 from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from frameloom.capture.guards.class_lookup import class_attribute
-from frameloom.capture.values.base import LazyValue, Value
-from frameloom.capture.values.const import NONE, ConstValue
+from frameloom.capture.values.base import Effect, Value
+from frameloom.capture.values.const import NONE, ConstValue, boolean
 from frameloom.capture.values.containers.container import plain
 from frameloom.capture.values.containers.iterator import SequenceIterator, failing_iterator
 from frameloom.capture.values.identity import is_own, pin_key
 from frameloom.capture.values.kinds import container, kind
 from frameloom.capture.values.token import tell_apart
+from frameloom.capture.values.unchanged import ABSENT, is_unchanged
 from frameloom.capture.values.user_key import check_keys
 from frameloom.errors import Break, Skip
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from frameloom.capture.guards.source import Origin
     from frameloom.capture.interpreter.tracer import Tracer
     from frameloom.capture.resume.reconstruct import Rebuilder
+    from frameloom.capture.values.base import Copier
 
 
 class Deleted(Value):
@@ -40,6 +43,8 @@ class DictValue(Value):
     """A dictionary. `real` is the dictionary before the call (None for a new one); `written` maps key -> (key
     value, value) since then, in order."""
 
+    mutable = ("written", "moved", "reshaped", "grown")
+
     def __init__(self, real: Any = None, origin: Origin | None = None, cls: type = dict) -> None:
         self.real = real
         self.origin = origin
@@ -52,11 +57,30 @@ class DictValue(Value):
             set()
         )  # keys of `real` that were deleted and added again: they are last now
 
-    def type(self) -> type:
-        return self.cls
-
     def describe(self) -> str:
         return self.cls.__name__
+
+    def empty(self) -> DictValue:
+        """Returns a new, empty one of its class."""
+        return DictValue(cls=self.cls)
+
+    def copied(self, copier: Copier) -> Value:
+        result = copier.memo[id(self)] = self.empty()
+        for key, item in list(self.entries(copier.t).values()):
+            result.setitem(copier.t, copier.part(key), copier.part(item))
+        return result
+
+    def operator(self, t: Tracer, fn: Any, other: Value) -> Value | None:
+        if fn not in (operator.eq, operator.ne) or not isinstance(other, DictValue):
+            return None
+        return boolean(self._equals(t, other) is (fn is operator.eq))
+
+    def _equals(self, t: Tracer, other: DictValue) -> bool:
+        ours, theirs = self.entries(t), other.entries(t)
+        are_ordered = all(issubclass(table.cls, OrderedDict) for table in (self, other))
+        if ours.keys() != theirs.keys() or (are_ordered and list(ours) != list(theirs)):
+            return False
+        return all(t.same_or_equal(value, theirs[index][1]) for index, (_, value) in ours.items())
 
     # --- reading
     def get(self, t: Tracer, key: Value) -> Value | None:
@@ -74,7 +98,6 @@ class DictValue(Value):
         return None if value is None else t.look(value)
 
     def _lazy(self, t: Tracer, index: Any) -> Value | None:
-        assert self.origin is not None
         index = pin_key(t, index)
         if not (guardable(index) or _is_tensor(index)) or not self._keys_are_plain():
             raise Break("dictionary_key", f"a key of {self.describe()}")
@@ -90,7 +113,6 @@ class DictValue(Value):
 
     def place(self, t: Tracer, index: Any) -> Origin:
         """Returns the source of the value that a key had before the call."""
-        assert self.origin is not None
         kind = (
             "key"
             if type(self.real).__getitem__ in (dict.__getitem__, OrderedDict.__getitem__)
@@ -114,7 +136,6 @@ class DictValue(Value):
         result: dict[Any, tuple[Value, Value]] = {}
         if self.real is not None:
             keys = tuple(self.real)
-            assert self.origin is not None
             if not all(guardable(key) for key in keys):
                 raise Break("dictionary_key", f"all keys of {self.describe()}")
             if keys != tuple(dict.keys(self.real)) and type(self.real) is not OrderedDict:
@@ -154,9 +175,6 @@ class DictValue(Value):
             return len(self.real)
         return len(self.entries(t))
 
-    def truth(self, t: Tracer) -> bool:
-        return self.length(t) > 0
-
     def iterate(self, t: Tracer) -> Value:
         return DictIterator(self, self, self.entries(t), "keys")
 
@@ -171,9 +189,6 @@ class DictValue(Value):
     def _items(self) -> dict[Any, Any]:
         pairs = self.written.values()
         return {plain(key): plain(value) for key, value in pairs if value is not DELETED}
-
-    def getattr(self, t: Tracer, name: str) -> Value:
-        return t.instance_attribute(self, name)
 
     # --- writing
     def setitem(self, t: Tracer, key: Value, value: Value) -> None:
@@ -216,11 +231,17 @@ class DictValue(Value):
         for index, (key, _) in list(self.entries(t).items()):
             self.delete_at(t, index, key)
 
-    def snapshot(self) -> Any:
-        return dict(self.written), set(self.moved), self.reshaped, self.grown
-
-    def restore(self, saved: Any) -> None:
-        self.written, self.moved, self.reshaped, self.grown = saved
+    def effects(self, t: Tracer) -> list[Effect]:
+        # Methods of a subclass are not called.
+        base = OrderedDict if issubclass(self.cls, OrderedDict) else dict
+        effects = [Effect(self, base.__delitem__, self.written[key][0]) for key in self.moved]
+        for index, (key, new) in self.written.items():
+            before = dict.get(self.real, pin_key(t, index), ABSENT)
+            if new is DELETED:
+                effects.append(Effect(self, base.__delitem__, key))
+            elif index in self.moved or not is_unchanged(t, new, before, self.place(t, index)):
+                effects.append(Effect(self, base.__setitem__, key, new))
+        return effects
 
     # --- the end of a capture
     def parts(self) -> list[Value]:
@@ -233,8 +254,7 @@ class DictValue(Value):
         if self.cls is dict:
             r.code.emit("BUILD_MAP", 0)
         else:
-            r.code.start_call(self.cls)
-            r.code.call(0)
+            r.call(self.cls)
 
     def rebuild(self, r: Rebuilder) -> None:
         self.rebuild_empty(r)
@@ -295,9 +315,7 @@ class DefaultDictValue(DictValue):
         return [self.factory, *super().parts()]
 
     def rebuild_empty(self, r: Rebuilder) -> None:
-        r.code.start_call(defaultdict)
-        r.load(self.factory)
-        r.code.call(1)
+        r.call(defaultdict, self.factory)
 
 
 @container(type({}.keys()), type({}.values()), type({}.items()))
@@ -317,9 +335,6 @@ class ViewValue(Value):
     def length(self, t: Tracer) -> int:
         return self.over.length(t)
 
-    def truth(self, t: Tracer) -> bool:
-        return self.length(t) > 0
-
     def contains(self, t: Tracer, item: Value) -> bool:
         if self.kind == "keys":
             return self.over.contains(t, item)
@@ -330,9 +345,6 @@ class ViewValue(Value):
 
     def reverse(self, t: Tracer) -> Value:
         return DictIterator(self, self.over, self.over.entries(t), self.kind).backwards()
-
-    def getattr(self, t: Tracer, name: str) -> Value:
-        return t.instance_attribute(self, name)
 
     def rebuild(self, r: Rebuilder) -> None:
         r.load(self.over)
@@ -352,7 +364,6 @@ class DictIterator(SequenceIterator):
 
     def backwards(self) -> DictIterator:
         """Turns the iterator of `iter` into that of `reversed`."""
-        assert self.items is not None
         self.items, self.order, self.make = self.items[::-1], self.order[::-1], reversed
         return self
 
@@ -415,6 +426,3 @@ def _is_tensor(key: Any) -> bool:
     """Whether the key is a tensor, which is hashed by identity; an optimizer's state has parameters as
     keys."""
     return type(key) in (torch.Tensor, torch.nn.Parameter)
-
-
-__all__ = ["DELETED", "DefaultDictValue", "DictValue", "LazyValue", "ViewValue"]

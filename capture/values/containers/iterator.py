@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.values.base import Raised, Value
+from frameloom.capture.values.base import Effect, Value, ignoring
 from frameloom.capture.values.identity import identity_key
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
     from frameloom.capture.resume.reconstruct import Rebuilder
+    from frameloom.capture.values.object import ObjectValue
 
 
 LIST_ITERATOR = type(iter([]))
@@ -26,15 +27,14 @@ ITERABLES: list[Any] = [*REVERSIBLE, set(), "", b"", range(0)]
 class IteratorValue(Value):
     """An iterator made during the capture."""
 
+    is_true = True
+
     def step(self, t: Tracer) -> Value | None:
         """Returns the next item, None at the end."""
         raise NotImplementedError
 
     def iterate(self, t: Tracer) -> Value:
         return self
-
-    def truth(self, t: Tracer) -> bool:
-        return True
 
     def key(self, t: Tracer) -> Any:
         return identity_key(t, self)
@@ -110,7 +110,6 @@ class SequenceIterator(IteratorValue):
         self.position = self.start = position  # `start`: position before the call
         self.ended = False
 
-    cls: Any = None  # the class of an existing iterator
     make: Any = iter  # the function that makes it of `over`
     asks_program = False  # whether a step runs code of the program
 
@@ -140,6 +139,10 @@ class SequenceIterator(IteratorValue):
             return t.from_python(numbers[self.position]) if self.position < len(numbers) else None
         items = self.items if self.items is not None else t.items(self.over)
         return items[self.position] if self.position < len(items) else None
+
+    def effects(self, t: Tracer) -> list[Effect]:
+        count = self.position - self.start
+        return [Effect(self, advance, count, self.ended)] if count or self.ended else []
 
     def snapshot(self) -> Any:
         return self.position, self.ended
@@ -233,17 +236,14 @@ class BuiltinIterator(IteratorValue):
         return [*self.arguments, *self.kwargs.values()]
 
     def rebuild(self, r: Rebuilder) -> None:
-        r.code.start_call(self.make)
-        for argument in self.parts():
-            r.load(argument)
-        if self.kwargs:
-            r.code.emit("KW_NAMES", tuple(self.kwargs))
-        r.code.call(len(self.parts()))
+        r.call(self.make, *self.arguments, **self.kwargs)
 
 
 class EnumerateValue(BuiltinIterator):
     """`enumerate`: its count is separate state, since the inner iterator is rebuilt at its current
     position."""
+
+    mutable = ("count",)
 
     def __init__(self, inner: IteratorValue, count: int) -> None:
         super().__init__(enumerate, [inner], {}, None)
@@ -260,38 +260,8 @@ class EnumerateValue(BuiltinIterator):
         self.count += 1
         return TupleValue([t.from_python(self.count - 1), item])
 
-    def snapshot(self) -> Any:
-        return self.count
-
-    def restore(self, saved: Any) -> None:
-        self.count = saved
-
     def rebuild(self, r: Rebuilder) -> None:
-        r.code.start_call(enumerate)
-        r.load(self.inner)
-        r.code.load_const(self.count)
-        r.code.call(2)
-
-
-class GetitemIterator(SequenceIterator):
-    """Iterates over an object that has only `__getitem__`: calls it with 0, 1, ... until it raises
-    IndexError."""
-
-    asks_program = True
-
-    def __init__(self, over: Value) -> None:
-        super().__init__(over, None)
-
-    def type(self) -> type:
-        return type(iter(_Indexed()))
-
-    def _item(self, t: Tracer) -> Value | None:
-        try:
-            return self.over.getitem(t, t.from_python(self.position))
-        except Raised as raised:
-            if raised.value.is_instance((IndexError, StopIteration)):  # type: ignore[attr-defined]
-                return None
-            raise
+        r.call(enumerate, self.inner, self.count)
 
 
 class _Indexed:
@@ -299,27 +269,38 @@ class _Indexed:
         raise IndexError
 
 
+class GetitemIterator(SequenceIterator):
+    """Iterates over an object that has only `__getitem__`: calls it with 0, 1, ... until it raises
+    IndexError."""
+
+    cls = type(iter(_Indexed()))
+    asks_program = True
+
+    def __init__(self, over: Value) -> None:
+        super().__init__(over, None)
+
+    def _item(self, t: Tracer) -> Value | None:
+        with ignoring(IndexError, StopIteration):
+            return self.over.getitem(t, t.from_python(self.position))
+        return None
+
+
 class GetitemReversed(SequenceIterator):
     """The `reversed` of an object with `__len__` and `__getitem__`."""
 
+    cls = reversed
     asks_program = True
 
     def __init__(self, over: Value, count: int) -> None:
         super().__init__(over, None)
         self.count = count
 
-    def type(self) -> type:
-        return reversed
-
     def _item(self, t: Tracer) -> Value | None:
         if self.position >= self.count:
             return None
-        try:
+        with ignoring(IndexError, StopIteration):
             return self.over.getitem(t, t.from_python(self.count - 1 - self.position))
-        except Raised as raised:
-            if raised.value.is_instance((IndexError, StopIteration)):  # type: ignore[attr-defined]
-                return None
-            raise
+        return None
 
     def rebuild(self, r: Rebuilder) -> None:
         if self.ended:
@@ -327,8 +308,35 @@ class GetitemReversed(SequenceIterator):
             return
         if self.over.type() not in (str, bytes):  # its length would be read again
             raise Break("cannot_rebuild", f"reversed({self.over.describe()})")
-        r.code.start_call(reversed)
-        r.load(self.over)
-        r.code.call(1)
+        r.call(reversed, self.over)
         if self.position:
             r.code.call_const_after(set_position, (self.count - 1 - self.position,))
+
+
+class UserIterator(Value):
+    """An object that is its own iterator, with `__next__` in Python."""
+
+    def __init__(self, over: ObjectValue) -> None:
+        self.over = over
+        self.origin = over.origin
+        self.real = over.real
+
+    def type(self) -> type:
+        return self.over.type()
+
+    def iterate(self, t: Tracer) -> Value:
+        return self
+
+    def parts(self) -> list[Value]:
+        return [self.over]
+
+    def step(self, t: Tracer) -> Value | None:
+        with ignoring(StopIteration):
+            result = self.over.call_special(t, "__next__")
+            if result is None:
+                raise Break("opaque_iterable", f"next({self.over.describe()})")
+            return result
+        return None
+
+    def rebuild(self, r: Rebuilder) -> None:
+        r.load(self.over)

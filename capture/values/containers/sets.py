@@ -7,11 +7,14 @@ program's own objects. For a set from before the call, guards check the order.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from frameloom.capture.bytecode.opcodes import COMPARISONS
 from frameloom.capture.guards.source import FRESH_KINDS
-from frameloom.capture.values.base import NotConstant, Value
+from frameloom.capture.values.base import Effect, NotConstant, Value
+from frameloom.capture.values.const import boolean
 from frameloom.capture.values.containers.container import plain
 from frameloom.capture.values.containers.dictionary import DictValue, ViewValue
 from frameloom.capture.values.containers.iterator import SequenceIterator, failing_iterator
@@ -26,12 +29,15 @@ if TYPE_CHECKING:
     from frameloom.capture.guards.source import Origin
     from frameloom.capture.interpreter.tracer import Tracer
     from frameloom.capture.resume.reconstruct import Rebuilder
+    from frameloom.capture.values.base import Copier
 
 
 @container(set, frozenset)
 class SetValue(Value):
     """A set. `entries`: key -> item. `placed`: the same for all items that it ever had, since removed ones
     affect where later ones are stored. `before`: the items of a set from before the call."""
+
+    mutable = ("entries", "placed", "twin")
 
     def __init__(self, cls: type = set) -> None:
         self.entries: dict[Any, Value] = {}
@@ -56,9 +62,6 @@ class SetValue(Value):
             value.entries[item.key(t)] = item
         value.before, value.twin = dict(value.entries), None
         return value
-
-    def type(self) -> type:
-        return self.cls
 
     def parts(self) -> list[Value]:
         return list(self.entries.values())
@@ -107,11 +110,7 @@ class SetValue(Value):
     def note_site(self, t: Tracer) -> None:
         """Notes the current place before a change: filling a new set may not give the order that the items
         have then."""
-        assert t.frame is not None
-        site = t.frame.code, t.frame.at.index
-        if t.session.is_avoided(*site):
-            raise Break("set_order", "a set that cannot be rebuilt in its order")
-        self.site = site
+        self.site = t.site_or(Break("set_order", "a set that cannot be rebuilt in its order"))
 
     def remove(self, t: Tracer, key: Any) -> None:
         self.note_site(t)
@@ -138,17 +137,13 @@ class SetValue(Value):
         t.change(self)
         self.entries, self.placed, self.twin = {}, {}, set()
 
-    def snapshot(self) -> Any:
-        twin = None if self.twin is None else self.twin.copy()
-        return dict(self.entries), dict(self.placed), twin
-
-    def restore(self, saved: Any) -> None:
-        self.entries, self.placed, self.twin = saved
+    def effects(self, t: Tracer) -> list[Effect]:
+        gone = [item for key, item in self.before.items() if key not in self.entries]
+        new = [item for key, item in self.entries.items() if key not in self.before]
+        effects = [Effect(self, set.difference_update, gone)] if gone else []
+        return [*effects, Effect(self, add_members, new)] if new else effects
 
     # --- reading
-    def truth(self, t: Tracer) -> bool:
-        return bool(self.entries)
-
     def length(self, t: Tracer) -> int:
         return len(self.entries)
 
@@ -181,6 +176,25 @@ class SetValue(Value):
         copy = set(model)
         return copy if list(copy) == list(model) else None
 
+    def operator(self, t: Tracer, fn: Any, other: Value) -> Value | None:
+        right = as_set(t, other)
+        if right is None:
+            return None
+        # With a view, it is the view's own operator.
+        return operated(t, fn, self, right, set if isinstance(other, ViewValue) else None)
+
+    def operate_in_place(self, t: Tracer, fn: Any, other: Value) -> bool:
+        is_changed = self.cls is set and fn in SET_ALGEBRA and isinstance(other, SetValue)
+        if is_changed:
+            tell_sets_apart(t, self, other)
+            combine_in_place(t, fn, self, other)
+        return is_changed
+
+    def copied(self, copier: Copier) -> Value:
+        if self.cls is frozenset and not copier.deep:
+            return self
+        return set_of(copier.t, self.cls, [copier.part(item) for item in self.order()])
+
     def iterate(self, t: Tracer) -> Value:
         return SetIterator(self, self.order())
 
@@ -188,9 +202,6 @@ class SetValue(Value):
         if self.cls is not frozenset:
             t.raise_(TypeError, "unhashable type: 'set'")
         return frozenset(self.entries)
-
-    def getattr(self, t: Tracer, name: str) -> Value:
-        return t.instance_attribute(self, name)
 
     def check_rebuild(self) -> None:
         check_keys(self.entries)
@@ -221,9 +232,7 @@ class SetValue(Value):
         if type(self.twin) is frozenset:
             r.code.load_const(self.twin)
             return
-        r.code.start_call(frozenset)
-        r.load_tuple(self.parts())
-        r.code.call(1)
+        r.call(frozenset, self.parts())
 
     def _fillings(self) -> Iterator[tuple[list[Value] | None, Any, tuple[Any, ...]]]:
         """Yields the ways to fill a new set so that it has the iteration order of this one: items (or None),
@@ -252,6 +261,12 @@ def _existing(t: Tracer, real: Any, origin: Origin) -> Value:
         return value
     t.guards.add(origin, "type", type(real))
     return SetValue.existing(t, real, origin) or OpaqueValue(real, origin)
+
+
+def add_members(target: set[Any], items: tuple[Any, ...]) -> None:
+    """Called from new code: adds one by one, as the program did."""
+    for item in items:
+        target.add(item)
 
 
 AT_ONCE = dict.fromkeys  # a dictionary is copied as a whole, like a set
@@ -322,6 +337,79 @@ def as_set(t: Tracer, value: Value) -> SetValue | None:
     return result
 
 
+def _common(a: dict[Any, Value], b: dict[Any, Value]) -> dict[Any, Value]:
+    """Returns the items that are in both. They are those of the smaller set, since CPython iterates over that
+    one."""
+    if len(b) > len(a):
+        a, b = b, a
+    return {key: item for key, item in b.items() if key in a}
+
+
+SET_ALGEBRA = {
+    operator.or_: lambda a, b: {**a, **{k: v for k, v in b.items() if k not in a}}, operator.and_: lambda a, b: _common(a, b),
+    operator.sub: lambda a, b: {k: v for k, v in a.items() if k not in b},
+    operator.xor: lambda a, b: {k: v for k, v in {**a, **b}.items() if (k in a) is not (k in b)},
+}  # fmt: skip
+
+
+def tell_sets_apart(t: Tracer, left: SetValue, right: SetValue) -> None:
+    if t.has_token_keys:
+        for key in left.entries:
+            tell_apart(t, key, right.entries)
+
+
+def operated(
+    t: Tracer, fn: Any, left: SetValue, right: SetValue, cls: type | None = None
+) -> Value | None:
+    """Applies an operator or a comparison; None if sets have no such operator."""
+    tell_sets_apart(t, left, right)
+    if fn in COMPARISONS.values():
+        return boolean(fn(left.entries.keys(), right.entries.keys()))
+    return combined(t, fn, left, right, cls) if fn in SET_ALGEBRA else None
+
+
+def view_operator(t: Tracer, fn: Any, view: ViewValue, other: Value) -> Value | None:
+    """Applies an operator of a dictionary's view, whose other operand may be any iterable."""
+    if isinstance(other, ViewValue) and view.kind == other.kind == "items":
+        return view.over.operator(t, fn, other.over)
+    left, right = as_set(t, view), as_set(t, other)
+    if left is not None and right is None and fn in SET_ALGEBRA:
+        right = SetValue()
+        right.update(t, other)
+    return None if left is None or right is None else operated(t, fn, left, right, set)
+
+
+def combine_in_place(t: Tracer, fn: Any, own: SetValue, other: SetValue) -> SetValue:
+    """Changes `own` to the result. Removing items from a set does not move the other items; a new set may
+    have another order."""
+    result, twin, model = combined(t, fn, own, other), own.changeable_model(), other.model()
+    own.become(t, result)
+    if fn in UPDATES:
+        own.twin = None if twin is None or model is None else twin
+        if own.twin is not None:
+            UPDATES[fn](own.twin, model)
+    return own
+
+
+# Operations that change a set without moving its other items; `set.intersection_update` makes a new set.
+UPDATES: dict[Any, Any] = {
+    operator.or_: set.update, operator.sub: set.difference_update, operator.xor: set.symmetric_difference_update,
+}  # fmt: skip
+
+
+def combined(
+    t: Tracer, fn: Any, left: SetValue, right: SetValue, cls: type | None = None
+) -> SetValue:
+    """Applies an operator to two sets. The result has the class of `left` if `cls` is None."""
+    result = SetValue(cls or left.cls)
+    result.note_site(t)
+    result.entries = SET_ALGEBRA[fn](left.entries, right.entries)
+    result.placed = left.placed | left.entries | right.entries
+    models = [left.model(), right.model()]
+    result.twin = fn(*models) if all(model is not None for model in models) else None
+    return result
+
+
 def set_of(t: Tracer, cls: type, items: list[Value]) -> SetValue:
     result = SetValue(cls)
     if cls is frozenset:  # it is filled at once
@@ -352,5 +440,3 @@ def _tensor_hash() -> Any:
 
 TENSOR_HASH = _tensor_hash()
 CONSTANTS = frozenset({str, int, bool, bytes, float, complex, type(None), type(Ellipsis)})
-
-__all__ = ["DictValue", "SetIterator", "SetValue", "as_set", "set_of"]

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from frameloom.capture.bytecode.opcodes import IN_PLACE
-from frameloom.capture.symbolic.unbacked_items import may_be_sizes, sizes_in
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.numbers.symbolic import outcome
+from frameloom.capture.values.numbers.unbacked_items import may_be_sizes, sizes_in
 from frameloom.errors import Avoid
 
 if TYPE_CHECKING:
@@ -48,9 +48,6 @@ class NumberValue(Value):
         self.most = most  # upper bound of its absolute value, if it is finite
         self.least = 0.0  # lower bound of its absolute value, unless it is NaN; 0 if unknown
         self._size: ConstValue | None = None
-
-    def type(self) -> type:
-        return self.cls
 
     @property
     def fits(self) -> bool:

@@ -78,9 +78,7 @@ class SymbolicSize(SymbolicNumber):
         fn, operands = self._computed_from()
         if fn is None:
             return r.load(operands[0])
-        r.code.start_call(fn)
-        r.load_all(operands)
-        r.code.call(len(operands))
+        r.call(fn, *operands)
 
     def _computed_from(self) -> tuple[Any, list[Value]]:
         if self._built is None:

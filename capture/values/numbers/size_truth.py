@@ -77,9 +77,7 @@ class SizeTruth(SymbolicNumber):
         return self._parts
 
     def rebuild(self, r: Rebuilder) -> None:
-        r.code.start_call(self.fn)
-        r.load_all(self.parts())
-        r.code.call(2)
+        r.call(self.fn, *self.parts())
 
 
 def known_truth(fn: Callable[..., Any], sizes: Sequence[Int]) -> bool | None:

@@ -174,9 +174,7 @@ class SymbolicNumber(ConstValue):
         if self.taken is not None:
             return self.taken.rebuild(r)
         assert self.fn is not None
-        r.code.start_call(self.fn)
-        r.load_all(self.operands)
-        r.code.call(len(self.operands))
+        r.call(self.fn, *self.operands)
 
 
 def outcome(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> bool | None:

@@ -33,11 +33,10 @@ MOST = 256  # most ints of one tensor
 class Items(Value):
     """The list of a vector of ints."""
 
+    cls = list
+
     def __init__(self, vector: TensorValue) -> None:
         self.vector = vector
-
-    def type(self) -> type:
-        return list
 
     def describe(self) -> str:
         return "list"
@@ -108,7 +107,7 @@ def positions(t: Tracer, key: Value) -> Value:
     fake = getattr(key, "fake", None)
     if fake is None or t.frame is None or fake.dim() or fake.dtype is torch.uint8:
         return key
-    site = (t.frame.code, t.frame.at.index)
+    site = t.site
     if t.session.is_avoided(*site) or not may_be_sizes(t, fake):
         return key
     if known_value(fake, t.recorder) is not None:
@@ -138,6 +137,3 @@ def may_be_sizes(t: Tracer, fake: Any) -> bool:
         and not any(isinstance(n, Size) for n in fake.shape)
         and 0 < fake.numel() <= MOST
     )
-
-
-__all__ = ["Item", "Items", "may_be_sizes", "positions", "sizes_in"]

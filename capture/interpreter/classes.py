@@ -15,6 +15,7 @@ import torch
 
 from frameloom.capture.guards.class_lookup import MISSING, class_attribute, is_subtype, works_as
 from frameloom.capture.guards.thread_warnings import warnings_here
+from frameloom.capture.interpreter.call_rules import FUNCTIONS
 from frameloom.capture.interpreter.wrap import OPAQUE_MODULES, PLAIN_LAYOUTS, is_python_class
 from frameloom.capture.values import policy
 from frameloom.capture.values.base import Value
@@ -41,8 +42,6 @@ ABSTRACT = 1 << 20  # flag of classes that still have abstract methods
 def instantiate(
     t: Tracer, cls_value: ClassValue, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
-    from frameloom.capture.interpreter.call_rules import FUNCTIONS
-
     cls = cls_value.real
     known = FUNCTIONS.get(cls)
     if known is not None:
