@@ -141,7 +141,7 @@ def _reached(t: Tracer, values: Iterable[Value]) -> dict[int, Value]:
 def _has_changed(t: Tracer, deferred: DeferredCode) -> bool:
     """Whether any value that it may reach was changed since. Which objects from before the call it reaches is
     not known."""
-    changed = (entry[0] for entry in t._journal[deferred.mark :] if isinstance(entry, tuple))
+    changed = t.changed_since(deferred.mark)
     return any(v.origin is not None or id(v) in deferred.reads for v in changed)
 
 

@@ -52,9 +52,7 @@ def instantiate(
     if isinstance(meta_call, type):  # for example a TypedDict
         return t.call(t.pinned(meta_call), args, kwargs)
     if isinstance(meta_call, FunctionType):
-        return t.call(
-            t.class_function(type(cls), "__call__", meta_call), [cls_value, *args], kwargs
-        )
+        return t.call_method(type(cls), "__call__", [cls_value, *args], kwargs)
     if meta_call is type.__call__:
         return construct(t, cls_value, args, kwargs)
     if policy.is_pure(cls) or issubclass(cls, torch.finfo | torch.iinfo):
@@ -151,9 +149,7 @@ def initialize(t: Tracer, instance: Value, args: list[Value], kwargs: dict[str, 
     assert isinstance(instance, ObjectValue)
     init = class_attribute(instance.cls, "__init__")
     if isinstance(init, FunctionType):
-        result = t.look(
-            t.call(t.class_function(instance.cls, "__init__", init), [instance, *args], kwargs)
-        )
+        result = t.look(t.call_method(instance.cls, "__init__", [instance, *args], kwargs))
         if not (isinstance(result, ConstValue) and result.real is None):
             raise Break(
                 "exception", f"{instance.cls.__name__}(...), whose __init__ returns something"

@@ -20,9 +20,7 @@ def instance_attribute(t: Tracer, value: Value, name: str) -> Value:
     if name == "__class__":
         return t.pinned(value.type())
     if attribute is MISSING:
-        return t.raise_(
-            AttributeError, f"'{name_in_texts(value.type())}' object has no attribute '{name}'"
-        )
+        return t.raise_no_attribute(f"'{name_in_texts(value.type())}' object", name)
     if isinstance(attribute, FunctionType):
         return BoundMethodValue(t.class_function(value.type(), name, attribute), value)
     if works_as(attribute, property) and attribute.fget is not None:

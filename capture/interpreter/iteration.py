@@ -23,46 +23,38 @@ class Iteration(ObjectTable):
             return payload.items
         raise Break("opaque_iterable", f"items of {value.describe()}")
 
-    def drain(self, value: Value) -> list[Value]:
-        """Returns all items of an iterable, which is used up."""
-        return self._drained(self.look(value).iterate(self))
-
-    def _drained(self, iterator: Value) -> list[Value]:
-        if isinstance(iterator, IteratorValue):
-            return iterator.drain(self)
-        items = []
-        while (item := iterator.step(self)) is not None:  # type: ignore[attr-defined]
-            items.append(item)
-            self.count_step()
-        return items
+    def iterator(self, value: Value) -> IteratorValue:
+        iterator = self.look(value).iterate(self)
+        if not hasattr(iterator, "step"):
+            raise Break("opaque_iterable", f"iteration over {iterator.describe()}")
+        return iterator  # type: ignore[return-value]
 
     def each(self, value: Value) -> Iterator[Value]:
         """Yields the items one by one: the caller handles one item before the next is made."""
-        iterator = self.look(value).iterate(self)
-        while (item := iterator.step(self)) is not None:  # type: ignore[attr-defined]
+        iterator = self.iterator(value)
+        while (item := iterator.step(self)) is not None:
             yield item
             self.count_step()
 
     def batches(self, value: Value) -> Iterator[list[Value]]:
         """Yields the items of an iterable for a container that takes them in: one by one if code of the
         program makes them, since it may look at the container in between."""
-        iterator = self.look(value).iterate(self)
+        iterator = self.iterator(value)
         if isinstance(iterator, SequenceIterator) and not iterator.asks_program:
-            yield self._drained(iterator)
-            return
-        while (item := iterator.step(self)) is not None:  # type: ignore[attr-defined]
-            yield [item]
-            self.count_step()
+            yield self.list_items(iterator)
+        else:
+            yield from ([item] for item in self.each(iterator))
 
     def list_items(self, value: Value) -> list[Value]:
-        return list(self.drain(value))
+        """Returns all items of an iterable, which is used up."""
+        return list(self.each(value))
 
     def sized_items(self, value: Value) -> list[Value]:
         """Like `list_items`, for places where CPython also reads the object's length hint."""
         value = self.look(value)
-        iterator = value.iterate(self)
+        iterator = self.iterator(value)
         value.length_hint(self)
-        return list(self._drained(iterator))
+        return self.list_items(iterator)
 
     def tuple_of(self, value: Value) -> TupleValue:
         return TupleValue(self.list_items(value))

@@ -27,9 +27,9 @@ class Journal:
     def mark(self) -> int:
         return len(self._journal)
 
-    def has_changed(self, value: Value, mark: int) -> bool:
-        """Whether the value was changed since `mark`, even if it was changed back."""
-        return any(type(step) is tuple and step[0] is value for step in self._journal[mark:])
+    def changed_since(self, mark: int) -> list[Value]:
+        """Returns the values that were changed since `mark`, even if they were changed back."""
+        return [step[0] for step in self._journal[mark:] if isinstance(step, tuple)]
 
     def pending(self, unseen: Collection[int] = ()) -> list[Effect]:
         """Returns the writes that are due. `unseen`: ids of values that only this call can see."""

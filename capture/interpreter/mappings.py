@@ -36,7 +36,7 @@ def mapping_entries(
 
 
 def _asked_entries(t: Tracer, source: Value) -> Iterator[tuple[Value, Value]]:
-    for key in t.list_items(source.getattr(t, "keys").call(t, [], {})):
+    for key in t.list_items(t.call(source.getattr(t, "keys"), [], {})):
         yield t.look(key), source.getitem(t, t.look(key))
 
 

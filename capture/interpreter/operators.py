@@ -67,8 +67,7 @@ def unary(t: Tracer, fn: Callable[[Any], Any], name: str, value: Value) -> Value
         if result is not None:
             return result
     elif _is_program_operator(value, fn, name):
-        method = class_attribute(value.type(), name)
-        return t.call(t.class_function(value.type(), name, method), [value], {})
+        return t.call_method(value.type(), name, [value])
     if PY312 and fn is operator.invert and value.type() is bool:
         raise Break("warning", "~ of a bool")
     return t.evaluate(fn, [value], {})
@@ -294,7 +293,7 @@ def _ask(t: Tracer, name: str, own: Value, other: Value) -> Value | None:
     if isinstance(own, ObjectValue):
         result = own.call_special(t, name, other)
     elif isinstance(method, FunctionType):
-        result = t.look(t.call(t.class_function(cls, name, method), [own, other], {}))
+        result = t.look(t.call_method(cls, name, [own, other]))
     elif is_programs(method) or (
         isinstance(own, OpaqueValue) and method is not MISSING and method not in OF_OBJECT
     ):

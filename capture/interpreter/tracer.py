@@ -11,6 +11,7 @@ from __future__ import annotations
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from frameloom.capture.guards.class_lookup import class_attribute
 from frameloom.capture.interpreter import (
     calls,
     classes,
@@ -92,6 +93,13 @@ class Tracer(Iteration):
     torch_call = torch_calls.torch_call
     decide = decide
 
+    def call_method(
+        self, cls: type, name: str, args: list[Value], kwargs: dict[str, Value] | None = None
+    ) -> Value:
+        """Calls a function found in a class, past attributes of instances."""
+        function = self.class_function(cls, name, class_attribute(cls, name))
+        return self.call(function, args, kwargs or {})
+
     def tensor_item(self, tensor: TensorValue, key: Value) -> Value:
         key = positions(self, key)
         return self.torch_call(getter(self, key), [tensor, key], {})
@@ -107,6 +115,9 @@ class Tracer(Iteration):
                 cls, [self.from_python(a) if is_constant(a) else ConstValue(str(a)) for a in args]
             )
         )
+
+    def raise_no_attribute(self, owner: str, name: str) -> NoReturn:
+        self.raise_(AttributeError, f"{owner} has no attribute '{name}'")
 
     def raise_unworded(self, cls: type[BaseException], what: str) -> NoReturn:
         """Raises an exception whose text only Python knows: reading it breaks the graph there."""

@@ -202,11 +202,7 @@ def _object_getattribute(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if not isinstance(owner, ObjectValue):
         return owner.getattr(t, name)
     attribute = owner.find(t, name)
-    return (
-        attribute
-        if attribute is not None
-        else t.raise_(AttributeError, f"'{owner.describe()}' object has no attribute '{name}'")
-    )
+    return attribute or t.raise_no_attribute(f"'{owner.describe()}' object", name)
 
 
 @knows(object.__setattr__, torch.nn.Module.__setattr__, least=3, most=3)
@@ -352,11 +348,6 @@ def _by_special(fn: Callable[..., Any], special: str) -> Known:
 
 for _fn, _special in ((round, "__round__"), (divmod, "__divmod__"), (math.floor, "__floor__"), (math.ceil, "__ceil__"), (math.trunc, "__trunc__")):  # fmt: skip
     FUNCTIONS[_fn] = _by_special(_fn, _special)
-
-
-@knows(abs, least=1, most=1)
-def _abs(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return operators.unary(t, abs, "__abs__", args[0])
 
 
 @knows(list, most=1)

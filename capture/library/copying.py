@@ -2,7 +2,6 @@
 
 The methods of objects are called, and copies made, in the order of the module `copy`. Classes that define
 their own copying (other than by `__copy__` and `__deepcopy__`), modules and tensors are left to Python.
-Registers with `builtins.FUNCTIONS`.
 """
 
 from __future__ import annotations

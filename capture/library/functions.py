@@ -141,7 +141,7 @@ def _unary(fn: Any, special: str) -> Known:
     return lambda t, args, kwargs: operators.unary(t, fn, special, args[0])
 
 
-for _fn, _special in ((operator.neg, "__neg__"), (operator.pos, "__pos__"), (operator.invert, "__invert__"), (operator.abs, "__abs__")):  # fmt: skip
+for _fn, _special in ((operator.neg, "__neg__"), (operator.pos, "__pos__"), (operator.invert, "__invert__"), (operator.abs, "__abs__"), (abs, "__abs__")):  # fmt: skip
     knows(_fn, least=1, most=1)(_unary(_fn, _special))
 
 

@@ -1,6 +1,6 @@
 """Python code that replaces functions of PyTorch, written to be interpreted like the program's own.
 
-A stand-in does what the function documents, for the cases that its entry in the table (`stand_ins.py`)
+A stand-in does what the function documents, for the cases that its rule (`stand_ins.py`, `torch_api/`)
 allows.
 """
 

@@ -29,8 +29,6 @@ def fused_adam(
     eps: float,
     amsgrad: bool,
     maximize: bool,
-    grad_scale: Any = None,
-    found_inf: Any = None,
 ) -> None:
     for k, param in enumerate(params):
         grad, exp_avg, exp_avg_sq = grads[k], exp_avgs[k], exp_avg_sqs[k]
@@ -68,8 +66,6 @@ def fused_adam_on_gpu(
     eps: float,
     amsgrad: bool,
     maximize: bool,
-    grad_scale: Any = None,
-    found_inf: Any = None,
 ) -> None:
     rate = _rate(lr)
     for k, param in enumerate(params):
@@ -123,8 +119,6 @@ def fused_sgd_on_gpu(
     nesterov: bool,
     maximize: bool,
     is_first_step: bool,
-    grad_scale: Any = None,
-    found_inf: Any = None,
 ) -> None:
     rate = _rate(lr)
     for k, param in enumerate(params):
@@ -157,8 +151,6 @@ def fused_adagrad_on_gpu(
     weight_decay: float,
     eps: float,
     maximize: bool,
-    grad_scale: Any = None,
-    found_inf: Any = None,
 ) -> None:
     rate = _rate(lr)
     for k, param in enumerate(params):
@@ -187,8 +179,6 @@ def fused_sgd(
     nesterov: bool,
     maximize: bool,
     is_first_step: bool,
-    grad_scale: Any = None,
-    found_inf: Any = None,
 ) -> None:
     for k, param in enumerate(params):
         grad = grads[k]
@@ -217,8 +207,6 @@ def fused_adagrad(
     weight_decay: float,
     eps: float,
     maximize: bool,
-    grad_scale: Any = None,
-    found_inf: Any = None,
 ) -> None:
     for k, param in enumerate(params):
         grad, state_sum = grads[k], state_sums[k]

@@ -1,7 +1,6 @@
-"""Methods of strings, generators and the grad-mode managers, called on values.
+"""Methods of strings, generators, exceptions and the grad-mode managers, called on values.
 
-In: the method as found in the built-in class, and its arguments with the instance first. Registers with
-`builtins.FUNCTIONS`.
+In: the method as found in the built-in class, and its arguments with the instance first.
 """
 
 from __future__ import annotations
@@ -16,11 +15,14 @@ from frameloom.capture.guards.raw_attributes import instance_dict
 from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.interpreter.context_managers import OUTER
 from frameloom.capture.interpreter.generator import GeneratorValue
+from frameloom.capture.interpreter.opcodes.exceptions import exception_of
+from frameloom.capture.library.builtins import method
 from frameloom.capture.library.stand_ins import interpret
 from frameloom.capture.values.base import Raised, Value
-from frameloom.capture.values.const import NONE
-from frameloom.capture.values.containers.container import TupleValue
+from frameloom.capture.values.const import NONE, is_none
+from frameloom.capture.values.containers.container import ListValue, TupleValue
 from frameloom.capture.values.exception import (
+    NATIVE_INITS,
     CallersExceptionValue,
     ExceptionValue,
     TracebackValue,
@@ -32,45 +34,53 @@ from frameloom.errors import Break
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
 
-# --- strings, generators, context managers
-
 
 @knows(str.join, least=2, most=2)
 def _join(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.evaluate(str.join, [args[0], t.tuple_of(args[1])], {})
 
 
-def _generator(t: Tracer, args: Args) -> GeneratorValue:
+method(GeneratorValue, GeneratorType.send)(GeneratorValue.send)
+method(GeneratorValue, GeneratorType.close)(GeneratorValue.close)
+
+
+@method(GeneratorValue, GeneratorType.__next__)
+def _generator_next(own: GeneratorValue, t: Tracer) -> Value:
+    return own.send(t, NONE)
+
+
+@method(GeneratorValue, GeneratorType.throw)
+def _throw(
+    own: GeneratorValue, t: Tracer, kind: Value, value: Value = NONE, traceback: Value = NONE
+) -> Value:
+    """Captures `throw(value)`, or `throw(type, value, traceback)` if all three belong to one exception."""
+    thrown = kind if is_none(t.look(value)) else value
+    return own.throw(t, Raised(exception_of(t.frame, t.look(thrown))))
+
+
+def _exception(t: Tracer, args: Args) -> ExceptionValue:
     value = t.look(args[0])
-    if not isinstance(value, GeneratorValue):
-        raise Break("generator", f"method of {value.describe()}")
+    if not isinstance(value, ExceptionValue):
+        raise Break("exception", f"method of {value.describe()}")
     return value
 
 
-@knows(GeneratorType.send, least=2, most=2)
-def _send(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return t.look(_generator(t, args).send(t, args[1]))
+@knows(*NATIVE_INITS, least=1)
+def _init(t: Tracer, args: Args, kwargs: Kwargs) -> None:
+    _exception(t, args).set_args(t, args[1:])
 
 
-@knows(GeneratorType.__next__, least=1, most=1)
-def _generator_next(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return t.look(_generator(t, args).send(t, NONE))
-
-
-@knows(GeneratorType.close, least=1, most=1)
-def _close(t: Tracer, args: Args, kwargs: Kwargs) -> None:
-    _generator(t, args).close(t)
-
-
-@knows(GeneratorType.throw, least=2, most=4)
-def _throw(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """Captures `throw(value)`, or `throw(type, value, traceback)` if all three belong to one exception."""
-    from frameloom.capture.interpreter.opcodes.exceptions import exception_of
-    from frameloom.capture.interpreter.opcodes.jumps import is_none
-
-    given = [t.look(arg) for arg in args[1:]]
-    thrown = given[0] if len(given) == 1 or is_none(given[1]) else given[1]
-    return t.look(_generator(t, args).throw(t, Raised(exception_of(t.frame, thrown))))
+@knows(BaseException.add_note, least=2, most=2)
+def _add_note(t: Tracer, args: Args, kwargs: Kwargs) -> None:
+    own, note = _exception(t, args), t.look(args[1])
+    if note.type() is not str:
+        t.raise_unworded(TypeError, "add_note(...) of what is no string")
+    if "__notes__" not in own.attributes:
+        own.setattr(t, "__notes__", ListValue([]))
+    notes = own.getattr(t, "__notes__")
+    if not isinstance(notes, ListValue):
+        raise Break("exception", "add_note(...)")
+    notes.append(t, note)
 
 
 @knows(sys.exc_info)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from torch.distributions.utils import _lazy_property_and_property, lazy_property
+
 from frameloom.capture.interpreter import calls
-from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows_kind
+from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows, knows_kind
 from frameloom.capture.library import interpreted
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import boolean
+from frameloom.capture.values.const import boolean, is_none
 from frameloom.capture.values.function import FunctionValue
 from frameloom.errors import Break
 
@@ -74,3 +77,19 @@ def _init(t: Tracer, wrapper: FunctionValue, args: Args, kwargs: Kwargs) -> Valu
 def _setstate(t: Tracer, wrapper: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
     """`Module.__setstate__` in such a process."""
     return t.call(_inside(t, wrapper, "setstate"), args, kwargs)
+
+
+# --- torch.distributions: attributes read from its classes and not from instances; its other code is interpreted
+
+
+@knows(lazy_property.__get__, least=2, most=3)
+def _lazy_property(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if is_none(t.look(args[1])):
+        return t.pinned(_of_class(t.look(args[0]).real.wrapped))
+    return interpret(t, lazy_property.__get__, args, kwargs)
+
+
+@functools.cache
+def _of_class(wrapped: Any) -> Any:
+    """Returns the attribute of the class: only its type is ever used, so one object can serve all reads."""
+    return _lazy_property_and_property(wrapped)

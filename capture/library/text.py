@@ -172,7 +172,7 @@ def _text(special: str, convert: Callable[..., Any]) -> Known:
         if value is not None and has_own_text(value):
             method = class_attribute(value.type(), special)
             if isinstance(method, FunctionType):
-                return t.look(t.call(t.class_function(value.type(), special, method), [value], {}))
+                return t.look(t.call_method(value.type(), special, [value]))
         if isinstance(value, ObjectValue):
             result = value.call_special(t, special)
             if result is None and special == "__str__":
@@ -227,8 +227,8 @@ def _format(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         written = class_attribute(value.type(), "__format__")
         if not isinstance(written, FunctionType):
             raise Break("unknown_call", f"format({value.describe()})")
-        function = t.class_function(value.type(), "__format__", written)
-        return _checked(t, t.look(t.call(function, [value, ConstValue(spec)], {})))
+        text = t.call_method(value.type(), "__format__", [value, ConstValue(spec)])
+        return _checked(t, t.look(text))
     if isinstance(value, ObjectValue | TupleValue | ListValue | DictValue | ExceptionValue):
         if class_attribute(value.type(), "__format__") is not object.__format__:
             raise Break("unknown_call", f"format({value.describe()})")

@@ -39,6 +39,13 @@ if TYPE_CHECKING:
     from frameloom.capture.driver.capture_call import Capture
     from frameloom.capture.interpreter.frame import FrameState
 
+# What the frame of an inlined call, the captured function, and a resume function call where they leave.
+LEAVES = trampoline.hand_up, trampoline.drive, trampoline.hand_over
+LEAVES_AFTER_CALL = (
+    trampoline.hand_up_after_call,
+    trampoline.drive_after_call,
+    trampoline.hand_over_after_call,
+)
 METHOD_LOADS = frozenset({"LOAD_METHOD", "LOAD_ATTR", "LOAD_SUPER_ATTR"})
 
 
@@ -196,36 +203,29 @@ class ExitWriter:
     def _leave(
         self, writer: FrameWriter, number: int, frame_exit: FrameExit, level: int, driving: bool
     ) -> None:
-        code = writer.code
-        names = self._pop_stack(code, frame_exit.spec.stack)
-        if level:
-            code.start_call(trampoline.hand_up)
-            code.load_const(number)
-        else:
-            code.start_call(trampoline.drive if driving else trampoline.hand_over)
-            code.load_const(self._link(frame_exit.spec))
-        self._load_state(code, frame_exit.spec, names)
-        start = len(code.instrs)
-        code.emit("BUILD_LIST", len(frame_exit.spec.slots) + len(names))
-        code.call(2)
-        self._return(code, start, shown_once=driving and not level)
+        names = self._pop_stack(writer.code, frame_exit.spec.stack)
+        target = number if level else self._link(frame_exit.spec)
+        self._hand(writer.code, LEAVES, target, frame_exit.spec, names, level, driving)
 
     def _leave_after_call(self, writer: FrameWriter, level: int, driving: bool) -> None:
         code, spec = writer.code, self.specs[level]
         result = code.temporary()
         code.store(result)
-        names = self._pop_stack(code, spec.stack)
-        if level:
-            code.start_call(trampoline.hand_up_after_call)
-            code.load_const(self._exit_number(level))
-        else:
-            code.start_call(
-                trampoline.drive_after_call if driving else trampoline.hand_over_after_call
-            )
-            code.load_const(self._links())
-        self._load_state(code, spec, [*names, result])
+        names = [*self._pop_stack(code, spec.stack), result]
+        target = self._exit_number(level) if level else self._links()
+        self._hand(code, LEAVES_AFTER_CALL, target, spec, names, level, driving)
+
+    def _hand(
+        self, code: CodeBuilder, functions: Any, target: Any, spec: ResumeSpec, names: list[str], level: int,
+        driving: bool,
+    ) -> None:  # fmt: skip
+        """Writes a call of one of `functions` with the target and the frame's state."""
+        up, drive, over = functions
+        code.start_call(up if level else drive if driving else over)
+        code.load_const(target)
+        self._load_state(code, spec, names)
         start = len(code.instrs)
-        code.emit("BUILD_LIST", len(spec.slots) + len(names) + 1)
+        code.emit("BUILD_LIST", len(spec.slots) + len(names))
         code.call(2)
         self._return(code, start, shown_once=driving and not level)
 

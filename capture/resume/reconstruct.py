@@ -129,6 +129,12 @@ class Rebuilder:
         self.call(function, *operands)
         self.code.emit("POP_TOP")
 
+    def store_attribute(self, name: str, value: Value) -> None:
+        """Sets an attribute of the object on top of the stack."""
+        self.load(value)
+        self.code.emit("COPY", 2)
+        self.code.emit("STORE_ATTR", name)
+
     def keep(self, value: Value) -> None:
         """Remembers the object on top of the stack as that of `value`. Mutable objects call this before they
         are filled, so that they may contain themselves."""

@@ -79,6 +79,8 @@ def is_constant(obj: Any) -> bool:
 class ConstValue(Value):
     """A constant; `real` is the object."""
 
+    is_specialized: Any = True  # a dynamic number is not, until its value is needed
+
     def __init__(self, obj: Any, origin: Origin | None = None) -> None:
         if isinstance(obj, Size):
             raise TypeError(f"{obj} varies: it is no constant")
@@ -139,9 +141,7 @@ class ConstValue(Value):
             t.raise_(TypeError, f"'{name_in_texts(type(self.real))}' object is not callable")
         method = class_attribute(type(self.real), "__call__")
         if isinstance(method, FunctionType):  # such as `Box[int](...)`
-            return t.call(
-                t.class_function(type(self.real), "__call__", method), [self, *args], kwargs
-            )
+            return t.call_method(type(self.real), "__call__", [self, *args], kwargs)
         return super().call(t, args, kwargs)
 
     def length(self, t: Tracer) -> int:
@@ -195,7 +195,7 @@ def same_literal(a: Any, b: Any) -> bool:
 
 def is_nan(value: Value) -> bool:
     """Whether a constant is NaN: containers compare identity first. Does not specialize a dynamic number."""
-    if not isinstance(value, ConstValue) or not getattr(value, "is_specialized", True):
+    if not isinstance(value, ConstValue) or not value.is_specialized:
         return False
     return type(value.real) in (float, complex) and bool(value.real != value.real)
 

@@ -159,7 +159,7 @@ def compared(fn: Callable[[Any, Any], Any], left: Value, right: Value) -> bool |
 def _ends(value: Value) -> Range | None:
     if isinstance(value, DrawValue):
         return value.range
-    if isinstance(value, ConstValue) and getattr(value, "is_specialized", True):
+    if isinstance(value, ConstValue) and value.is_specialized:
         known = value.real
         return (known, known) if type(known) in (int, float) else None
     return None

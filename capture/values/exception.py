@@ -10,7 +10,7 @@ import sys
 from types import CodeType, GetSetDescriptorType, MemberDescriptorType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.guards.class_lookup import class_attribute
+from frameloom.capture.guards.class_lookup import HEAP_TYPE, class_attribute
 from frameloom.capture.guards.raw_attributes import set_attributes
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue
@@ -21,8 +21,6 @@ from frameloom.errors import Avoid, Break
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
     from frameloom.capture.resume.reconstruct import Rebuilder
-
-HEAP_TYPE = 1 << 9
 
 
 class ExceptionValue(ObjectValue):
@@ -105,9 +103,7 @@ class ExceptionValue(ObjectValue):
         if self.attributes:
             r.do(set_attributes, self, tuple(self.attributes), [*self.attributes.values()])
         if not isinstance(self.cause, ConstValue):  # whether None was set cannot be seen
-            r.load(self.cause)
-            r.code.emit("COPY", 2)
-            r.code.emit("STORE_ATTR", "__cause__")
+            r.store_attribute("__cause__", self.cause)
 
 
 def make_exception(cls: Any, args: tuple[Any, ...]) -> Any:

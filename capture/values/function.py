@@ -92,9 +92,7 @@ class CellValue(Value):
         r.call(CellType)
         r.keep(self)
         if self.content is not None:
-            r.load(self.content)
-            r.code.emit("COPY", 2)
-            r.code.emit("STORE_ATTR", "cell_contents")
+            r.store_attribute("cell_contents", self.content)
 
 
 def write_cell(cell: CellType, content: tuple[Any, ...]) -> None:
@@ -277,9 +275,7 @@ class FunctionValue(Value):
         r.keep(self)
         added = {k: item for k, (_, item) in made.attributes.written.items()}
         for name, value in {**made.special, **added}.items():
-            r.load(value)
-            r.code.emit("COPY", 2)
-            r.code.emit("STORE_ATTR", name)
+            r.store_attribute(name, value)
 
 
 SPECIAL_ATTRIBUTES = frozenset(
@@ -372,12 +368,8 @@ class BoundMethodValue(Value):
         is_without = name == "__module__" and kind is MethodWrapperType
         is_defined = hasattr(kind, name) or isinstance(self.func, FunctionValue)
         if is_without or not is_defined:
-            text = f"'{kind.__name__}' object has no attribute '{name}'"
-            return t.raise_(AttributeError, text)
+            return t.raise_no_attribute(f"'{kind.__name__}' object", name)
         return self.func.getattr(t, name)
-
-    def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return t.call(self.func, [self.owner, *args], kwargs)
 
     def rebuild(self, r: Rebuilder) -> None:
         if isinstance(self.func, BuiltinValue) and is_descriptor(self.func.real):
@@ -461,13 +453,8 @@ class PartialValue(Value):
             return TupleValue(list(self.args)) if name == "args" else t.table_of(self.kwargs)
         return t.instance_attribute(self, name)
 
-    def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return t.call(self.func, [*self.args, *args], {**self.kwargs, **kwargs})
-
     def rebuild(self, r: Rebuilder) -> None:
         r.call(partial, self.func, *self.args, **self.kwargs)
         r.keep(self)
         for name, value in self.attributes.items():
-            r.load(value)
-            r.code.emit("COPY", 2)
-            r.code.emit("STORE_ATTR", name)
+            r.store_attribute(name, value)

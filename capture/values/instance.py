@@ -76,9 +76,8 @@ class InstanceValue(Value):
     def getattr(self, t: Tracer, name: str) -> Value:
         own = class_attribute(self.cls, "__getattribute__")
         if isinstance(own, FunctionType):
-            method = t.class_function(self.cls, "__getattribute__", own)
             try:
-                return t.call(method, [self, ConstValue(name)], {})
+                return t.call_method(self.cls, "__getattribute__", [self, ConstValue(name)])
             except Raised as raised:
                 return self._fallback(t, name, raised)
         if own not in GENERIC_READERS:
@@ -91,9 +90,7 @@ class InstanceValue(Value):
             value = self.find(t, name) or self.registered(t, name)
             if value is not None:
                 return value
-            return t.raise_(
-                AttributeError, f"'{self.cls.__name__}' object has no attribute '{name}'"
-            )
+            return t.raise_no_attribute(f"'{self.cls.__name__}' object", name)
         except Raised as raised:
             return self._fallback(t, name, raised)
 
@@ -107,7 +104,7 @@ class InstanceValue(Value):
             raise raised
         if not isinstance(hook, FunctionType):
             raise Break("attribute", f"{self.describe()}.{name}")
-        return t.call(t.class_function(self.cls, "__getattr__", hook), [self, ConstValue(name)], {})
+        return t.call_method(self.cls, "__getattr__", [self, ConstValue(name)])
 
     def find(self, t: Tracer, name: str, after: type | None = None) -> Value | None:
         """Returns the attribute by the generic rules, None if there is none. `after`: search only the classes
@@ -204,9 +201,7 @@ class InstanceValue(Value):
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         own = class_attribute(self.cls, "__setattr__")
         if isinstance(own, FunctionType):
-            t.call(
-                t.class_function(self.cls, "__setattr__", own), [self, ConstValue(name), value], {}
-            )
+            t.call_method(self.cls, "__setattr__", [self, ConstValue(name), value])
             return
         if own not in GENERIC_WRITERS:
             raise Break("attribute_write", f"{self.describe()}.{name} = ...")
@@ -229,7 +224,7 @@ class InstanceValue(Value):
         if name in ("__class__", "__dict__"):
             raise Break("attribute_write", f"{self.describe()}.{name} = ...")
         if self.cls.__dictoffset__ == 0 and not isinstance(attribute, MemberDescriptorType):
-            t.raise_(AttributeError, f"'{self.cls.__name__}' object has no attribute '{name}'")
+            t.raise_no_attribute(f"'{self.cls.__name__}' object", name)
         self.write(t, name, value)
 
     def write(self, t: Tracer, name: str, value: Value) -> None:
@@ -244,7 +239,7 @@ class InstanceValue(Value):
     def delattr(self, t: Tracer, name: str) -> None:
         hook = class_attribute(self.cls, "__delattr__")
         if isinstance(hook, FunctionType):
-            t.call(t.class_function(self.cls, "__delattr__", hook), [self, ConstValue(name)], {})
+            t.call_method(self.cls, "__delattr__", [self, ConstValue(name)])
             return
         if is_programs(hook):
             raise Break("attribute_write", f"del {self.describe()}.{name}")

@@ -45,8 +45,7 @@ class ModuleValue(ObjectValue):
         if not raised.is_a(AttributeError):
             raise raised
         # This text is right even if a getter, such as a property's, lacks another attribute.
-        text = f"'{self.cls.__name__}' object has no attribute '{name}'"
-        return t.raise_(AttributeError, text)
+        return t.raise_no_attribute(f"'{self.cls.__name__}' object", name)
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         """Stores plain values in the instance dictionary; PyTorch itself registers tensors, parameters and

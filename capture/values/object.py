@@ -67,13 +67,7 @@ class ObjectValue(InstanceValue):
             if getattr(native, "__objclass__", None) is SimpleNamespace and name != "__init__":
                 return t.call_builtin(native, [self, *args], {})
             return None
-        return t.look(t.call(t.class_function(self.cls, name, method), [self, *args], {}))
-
-    def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        method = self.special("__call__")
-        if method is MISSING:
-            return super().call(t, args, kwargs)
-        return t.call(t.class_function(self.cls, "__call__", method), [self, *args], kwargs)
+        return t.look(t.call_method(self.cls, name, [self, *args]))
 
     def truth(self, t: Tracer) -> bool:
         result = self.call_special(t, "__bool__")

@@ -75,9 +75,7 @@ class ClassValue(ExistingValue):
                     return t.call(t.pinned(hook), [self, ConstValue(name)], {})
                 if hook is not MISSING:
                     raise Break("attribute", f"{self.describe()}.{name}")
-                return t.raise_(
-                    AttributeError, f"type object '{self.real.__name__}' has no attribute '{name}'"
-                )
+                return t.raise_no_attribute(f"type object '{self.real.__name__}'", name)
             if type(meta).__name__ == "method_descriptor":
                 return BoundMethodValue(BuiltinValue(meta), self)
             if isinstance(meta, FunctionType):
@@ -183,9 +181,7 @@ class PyModuleValue(ExistingValue):
         if hook is not None or type(self.real) is not ModuleType:
             value = getattr(self.real, name, MISSING)  # a module that loads its contents on demand
             if value is MISSING:
-                return t.raise_(
-                    AttributeError, f"module '{self.describe()}' has no attribute '{name}'"
-                )
+                return t.raise_no_attribute(f"module '{self.describe()}'", name)
             if name not in table:
                 return t.pinned(value)
             return t.look(t.wrap(value, origin.child("key", name)))
@@ -197,7 +193,7 @@ class PyModuleValue(ExistingValue):
             raise Break("attribute", f"{self.describe()}.{name}")
         for missing in (name, "__getattr__"):
             t.guards.add(origin, "no_key", missing)
-        return t.raise_(AttributeError, f"module '{self.describe()}' has no attribute '{name}'")
+        return t.raise_no_attribute(f"module '{self.describe()}'", name)
 
     def _computed(self, t: Tracer, name: str) -> Value | None:
         """Returns the result of a descriptor of the module's own class, such as the flags in
@@ -254,7 +250,7 @@ class SuperValue(Value):
             value = owner.find(t, name, after=self.cls)
             if value is not None:
                 return value
-            return t.raise_(AttributeError, f"'super' object has no attribute '{name}'")
+            return t.raise_no_attribute("'super' object", name)
         raise Break("attribute", f"super().{name}")
 
     def rebuild(self, r: Rebuilder) -> None:

@@ -114,9 +114,7 @@ class TensorValue(Value):
         if attribute is MISSING:
             if self.origin is not None:
                 t.guards.add(self.origin, "no_attr", name)
-            return t.raise_(
-                AttributeError, f"'{self.type().__name__}' object has no attribute '{name}'"
-            )
+            return t.raise_no_attribute(f"'{self.type().__name__}' object", name)
         if isinstance(attribute, FunctionType):
             return BoundMethodValue(t.pinned(attribute), self)
         if isinstance(attribute, MethodDescriptorType | WrapperDescriptorType):

@@ -14,7 +14,7 @@ import torch
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.container import TupleValue, plain
-from frameloom.capture.values.numbers.symbolic import SymbolicNumber, is_symbolic
+from frameloom.capture.values.numbers.symbolic import DeferredValue, is_symbolic
 from frameloom.errors import Avoid
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class TensorTextValue(Value):
         raise Avoid(self.site)
 
 
-class SizeTextValue(SymbolicNumber):
+class SizeTextValue(DeferredValue):
     """`fn(*segments)`, a string with dynamic sizes and numbers."""
 
     def __init__(self, t: Tracer, fn: Callable[..., str], segments: Sequence[Value]) -> None:
@@ -57,15 +57,6 @@ class SizeTextValue(SymbolicNumber):
 
     def specialize(self) -> Any:
         return self.fn(*(plain(self.t.look(segment)) for segment in self.segments))
-
-    def symbol(self) -> Any:
-        return self.specialize()
-
-    def truth(self, t: Tracer) -> bool:
-        return bool(self.specialize())
-
-    def postfix(self, program: list[Any]) -> str | None:
-        return None
 
     def parts(self) -> list[Value]:
         return self.segments

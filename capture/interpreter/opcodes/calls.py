@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import operator
 from typing import TYPE_CHECKING
 
 from frameloom.capture.bytecode.opcodes import PY313
@@ -130,8 +131,6 @@ def load_build_class(frame: Frame, ins: Instr) -> None:
 @handles("CALL_INTRINSIC_1")
 def call_intrinsic_1(frame: Frame, ins: Instr) -> None:
     if ins.arg == 5:
-        import operator
-
         frame.push(operators.unary(frame.t, operator.pos, "__pos__", frame.pop()))
     elif ins.arg == 6:
         frame.push(TupleValue(list(frame.t.items(frame.pop()))))

@@ -73,17 +73,9 @@ def jump_if_not_none(frame: Frame, ins: Instr) -> Instr | None:
     return None if is_none(frame.pop()) else ins.target
 
 
-@handles("JUMP_IF_TRUE_OR_POP")
-def jump_if_true_or_pop(frame: Frame, ins: Instr) -> Instr | None:
-    if frame.t.look(frame.stack[-1]).truth(frame.t):
-        return ins.target
-    frame.pop_raw()
-    return None
-
-
-@handles("JUMP_IF_FALSE_OR_POP")
-def jump_if_false_or_pop(frame: Frame, ins: Instr) -> Instr | None:
-    if not frame.t.look(frame.stack[-1]).truth(frame.t):
+@handles("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")
+def jump_or_pop(frame: Frame, ins: Instr) -> Instr | None:
+    if frame.t.look(frame.stack[-1]).truth(frame.t) is ("TRUE" in ins.op):
         return ins.target
     frame.pop_raw()
     return None

@@ -143,11 +143,7 @@ def delete_deref(frame: Frame, ins: Instr) -> None:
 
 @handles("LOAD_GLOBAL")
 def load_global(frame: Frame, ins: Instr) -> None:
-    value = global_value(frame, ins.arg)
-    if ins.flags & 1:
-        push_callable(frame, value)
-    else:
-        frame.push(value)
+    push_read(frame, global_value(frame, ins.arg), ins.flags & 1)
 
 
 def global_value(frame: Frame, name: str) -> Value:
@@ -177,22 +173,21 @@ def delete_global(frame: Frame, ins: Instr) -> None:
 
 @handles("LOAD_ATTR")
 def load_attr(frame: Frame, ins: Instr) -> None:
-    value = frame.pop().getattr(frame.t, ins.arg)
-    if PY312 and ins.flags & 1:
-        push_callable(frame, value)
-    else:
-        frame.push(value)
+    push_read(frame, frame.pop().getattr(frame.t, ins.arg), PY312 and ins.flags & 1)
 
 
 @handles("LOAD_METHOD")
 def load_method(frame: Frame, ins: Instr) -> None:
-    push_callable(frame, frame.pop().getattr(frame.t, ins.arg))
+    push_read(frame, frame.pop().getattr(frame.t, ins.arg), True)
 
 
-def push_callable(frame: Frame, value: Value) -> None:
-    """Pushes a callable and the NULL that a call expects beside it. The method form of an attribute is always
-    a bound method; calling it does the same."""
-    frame.stack.extend((value, NULL) if PY313 else (NULL, value))
+def push_read(frame: Frame, value: Value, is_called: int) -> None:
+    """Pushes what was read; for a call with the NULL that it expects beside the callable. The method form of an
+    attribute is always a bound method; calling it does the same."""
+    if is_called:
+        frame.stack.extend((value, NULL) if PY313 else (NULL, value))
+    else:
+        frame.stack.append(value)
 
 
 @handles("LOAD_SUPER_ATTR")
@@ -200,11 +195,7 @@ def load_super_attr(frame: Frame, ins: Instr) -> None:
     owner, cls, function = frame.pop(), frame.pop(), frame.pop()
     if function.real is not super or not isinstance(cls, ClassValue):
         raise Break("attribute", f"super().{ins.arg}")
-    value = SuperValue(cls.real, owner).getattr(frame.t, ins.arg)
-    if ins.flags & 1:
-        push_callable(frame, value)
-    else:
-        frame.push(value)
+    push_read(frame, SuperValue(cls.real, owner).getattr(frame.t, ins.arg), ins.flags & 1)
 
 
 @handles("STORE_ATTR")

@@ -22,16 +22,10 @@ if TYPE_CHECKING:
 SEQUENCE, MAPPING, MATCHES_ITSELF = 1 << 5, 1 << 6, 1 << 22
 
 
-@handles("MATCH_SEQUENCE")
-def match_sequence(frame: Frame, ins: Instr) -> None:
+@handles("MATCH_SEQUENCE", "MATCH_MAPPING")
+def match_kind(frame: Frame, ins: Instr) -> None:
     kind = frame.t.look(frame.stack[-1]).type()
-    frame.push(boolean(bool(kind.__flags__ & SEQUENCE)))
-
-
-@handles("MATCH_MAPPING")
-def match_mapping(frame: Frame, ins: Instr) -> None:
-    kind = frame.t.look(frame.stack[-1]).type()
-    frame.push(boolean(bool(kind.__flags__ & MAPPING)))
+    frame.push(boolean(kind.__flags__ & (SEQUENCE if ins.op == "MATCH_SEQUENCE" else MAPPING)))
 
 
 @handles("MATCH_KEYS")

@@ -62,6 +62,15 @@ def _chosen(count: int, length: int, kind: str) -> list[Any]:
     return rows
 
 
+def _rest(real: Any) -> Any:
+    """Returns the `left` of an iterator over choices from one pool."""
+
+    def left(pools: Any, rows: Any, at: Any) -> Any:
+        return _after(real(pools[0] if pools else (), len(pools)), at)
+
+    return staticmethod(left)
+
+
 @iterator(itertools.permutations)
 class Permutations(Combinatoric):
     def __init__(self, iterable: Any, r: Any = None) -> None:
@@ -71,9 +80,7 @@ class Permutations(Combinatoric):
         self.rows = _chosen(len(pool), length, "permutations")
         self.at = 0
 
-    @staticmethod
-    def left(pools: Any, rows: Any, at: Any) -> Any:
-        return _after(itertools.permutations(pools[0] if pools else (), len(pools)), at)
+    left = _rest(itertools.permutations)
 
 
 @iterator(itertools.combinations)
@@ -84,9 +91,7 @@ class Combinations(Combinatoric):
         self.rows = _chosen(len(pool), r, "combinations")
         self.at = 0
 
-    @staticmethod
-    def left(pools: Any, rows: Any, at: Any) -> Any:
-        return _after(itertools.combinations(pools[0] if pools else (), len(pools)), at)
+    left = _rest(itertools.combinations)
 
 
 @iterator(itertools.combinations_with_replacement)
@@ -97,7 +102,4 @@ class CombinationsWithReplacement(Combinatoric):
         self.rows = _chosen(len(pool), r, "replacement")
         self.at = 0
 
-    @staticmethod
-    def left(pools: Any, rows: Any, at: Any) -> Any:
-        result = itertools.combinations_with_replacement(pools[0] if pools else (), len(pools))
-        return _after(result, at)
+    left = _rest(itertools.combinations_with_replacement)

@@ -26,7 +26,6 @@ from frameloom.capture.values.containers.iterator import (
     BuiltinIterator,
     EnumerateValue,
     GetitemReversed,
-    IteratorValue,
 )
 from frameloom.capture.values.numbers.number import NumberValue, extreme
 from frameloom.capture.values.numbers.symbolic import computed
@@ -96,18 +95,6 @@ def _next(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.look(args[1]) if len(args) > 1 else t.raise_(StopIteration)
 
 
-def _step(t: Tracer, iterator: Value) -> Value | None:
-    item: Value | None = iterator.step(t)  # type: ignore[attr-defined]
-    return item
-
-
-def _inner(t: Tracer, value: Value) -> IteratorValue:
-    iterator = t.look(value).iterate(t)
-    if not hasattr(iterator, "step"):
-        raise Break("opaque_iterable", f"iteration over {iterator.describe()}")
-    return iterator  # type: ignore[return-value]
-
-
 @knows(enumerate, most=2, keywords="iterable start")
 def _enumerate(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     given = dict(zip(("iterable", "start"), args, strict=False)) | kwargs
@@ -118,24 +105,24 @@ def _enumerate(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     ):
         raise Break("unknown_call", "enumerate(...)")
     return EnumerateValue(
-        _inner(t, given["iterable"]), t.index(given["start"]) if "start" in given else 0
+        t.iterator(given["iterable"]), t.index(given["start"]) if "start" in given else 0
     )
 
 
 @knows(zip, keywords="strict")
 def _zip(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     strict = "strict" in kwargs and t.look(kwargs["strict"]).truth(t)
-    iterators = [_inner(t, value) for value in args]
+    iterators = [t.iterator(value) for value in args]
 
     def pull(t: Tracer) -> Value | None:
         items: list[Value] = []
         for position, iterator in enumerate(iterators):
-            item = _step(t, iterator)
+            item = iterator.step(t)
             if item is None:
                 if strict and position:
                     t.raise_(ValueError, _unequal(position, "shorter"))
                 for place, other in enumerate(iterators[1:] if strict else (), 1):
-                    if _step(t, other) is not None:
+                    if other.step(t) is not None:
                         t.raise_(ValueError, _unequal(place, "longer"))
                 return None
             items.append(item)
@@ -151,12 +138,12 @@ def _unequal(position: int, how: str) -> str:
 
 @knows(map, least=2)
 def _map(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    function, iterators = t.look(args[0]), [_inner(t, value) for value in args[1:]]
+    function, iterators = t.look(args[0]), [t.iterator(value) for value in args[1:]]
 
     def pull(t: Tracer) -> Value | None:
         items = []
         for iterator in iterators:
-            item = _step(t, iterator)
+            item = iterator.step(t)
             if item is None:
                 return None
             items.append(item)
@@ -167,10 +154,10 @@ def _map(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(filter, least=2, most=2)
 def _filter(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    function, iterator = t.look(args[0]), _inner(t, args[1])
+    function, iterator = t.look(args[0]), t.iterator(args[1])
 
     def pull(t: Tracer) -> Value | None:
-        while (item := _step(t, iterator)) is not None:
+        while (item := iterator.step(t)) is not None:
             answer = item if is_none(function) else t.call(function, [item], {})
             if t.look(answer).truth(t):
                 return item
@@ -204,20 +191,12 @@ def _sum(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(any, least=1, most=1)
 def _any(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
-    iterator = _inner(t, args[0])
-    while (item := _step(t, iterator)) is not None:
-        if t.look(item).truth(t):
-            return True
-    return False
+    return any(t.look(item).truth(t) for item in t.each(args[0]))
 
 
 @knows(all, least=1, most=1)
 def _all(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
-    iterator = _inner(t, args[0])
-    while (item := _step(t, iterator)) is not None:
-        if not t.look(item).truth(t):
-            return False
-    return True
+    return all(t.look(item).truth(t) for item in t.each(args[0]))
 
 
 def _extreme(wanted: Callable[[Any, Any], Any], real: Callable[..., Any]) -> Known:

@@ -70,7 +70,9 @@ def _sort(t: Tracer, args: Args, kwargs: Kwargs) -> None:
         own.items = items
     if is_changed:
         t.raise_(ValueError, "list modified during sort")
-    if t.has_changed(own, mark):  # it is empty again; CPython notices that if memory was allocated
+    if own in t.changed_since(
+        mark
+    ):  # it is empty again; CPython notices that if memory was allocated
         raise Break("opaque_object", "sort() of a list that is changed meanwhile")
 
 

@@ -33,7 +33,7 @@ from frameloom.capture.tensors.leaves import (
 )
 from frameloom.capture.tensors.sized import resolved
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import NONE, TRUE, ConstValue, is_none
+from frameloom.capture.values.const import FALSE, NONE, TRUE, ConstValue, is_none
 from frameloom.capture.values.containers.container import ListValue, SequenceValue, TupleValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Avoid, Break, Skip, first_line
@@ -67,8 +67,11 @@ def _backward(t: Tracer, args: Args, kwargs: Kwargs) -> None:
     for leaf in leaves:
         _check_leaf(t, leaf)
     with _going_back(t):
-        asked: list[Value] = [loss, ListValue(list(leaves)), gradient, ConstValue(keeps)]
-        gradients = t.torch_call(_gradients, asked, {})
+        seeds = gradient if is_none(gradient) else ListValue([gradient])
+        asked: list[Value] = [
+            ListValue([loss]), ListValue(list(leaves)), seeds, ConstValue(keeps), FALSE, TRUE, FALSE
+        ]  # fmt: skip
+        gradients = t.torch_call(_asked, asked, {})
         new = t.recorder.made_in_call()
         for leaf, made in zip(leaves, t.items(gradients), strict=True):
             if isinstance(made := t.look(made), TensorValue):
@@ -135,17 +138,6 @@ def _going_back(t: Tracer) -> Iterator[None]:
         t.backward.last_backward_site = site
     except Break as cause:
         raise Avoid(site) from cause
-
-
-def _gradients(loss: Any, leaves: Any, gradient: Any, keeps: bool) -> Any:
-    with torch.autograd.set_multithreading_enabled(False), without_autocast():
-        return torch.autograd.grad(
-            [loss],
-            leaves,
-            None if gradient is None else [gradient],
-            retain_graph=keeps,
-            allow_unused=True,
-        )
 
 
 def _asked(

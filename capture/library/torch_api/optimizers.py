@@ -69,12 +69,15 @@ def _check_grouped(fact: tuple[torch.device, torch.dtype], other: Value) -> None
         raise Break("library_call", "tensors of one place in lists that cannot be grouped")
 
 
+SCALES = ("grad_scale", "found_inf")
+
+
 def _fused(function: Any, on_cpu: Any, on_gpu: Any, *first: Value) -> None:
     """Registers the rule for a fused kernel, which updates all tensors at once: it is captured as ops on each
     tensor."""
 
     def called(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        scaled = any(not is_none(t.look(kwargs.get(name, NONE))) for name in ("grad_scale", "found_inf"))  # fmt: skip
+        scaled = any(not is_none(t.look(kwargs.get(name, NONE))) for name in SCALES)
         tensors = [t.look(item) for given in args for item in t.list_items(given)]
         fakes = [a.fake for a in tensors if isinstance(a, TensorValue)]
         devices = {fake.device for fake in fakes}
@@ -92,7 +95,8 @@ def _fused(function: Any, on_cpu: Any, on_gpu: Any, *first: Value) -> None:
         if not plain:
             return t.torch_call(function, args, kwargs)
         stand_in = on_gpu if device.type == "cuda" else on_cpu
-        return interpret(t, stand_in, [*first, *args], kwargs)
+        options = {name: value for name, value in kwargs.items() if name not in SCALES}
+        return interpret(t, stand_in, [*first, *args], options)
 
     knows(function, least=3, most=6, keywords="*")(called)
 

@@ -47,8 +47,7 @@ class Watched:
     def changed(self) -> str | None:
         """Returns what it has changed so far, None if nothing."""
         t = self.t
-        values = [entry[0] for entry in t._journal[self.mark :] if isinstance(entry, tuple)]
-        if any(v.origin is not None or id(v) in self.seen for v in values):
+        if any(v.origin is not None or id(v) in self.seen for v in t.changed_since(self.mark)):
             return "objects"
         fresh = [f.memory for _, _, f in t.recorder.inputs if id(f.memory) not in self.memories]
         if any(memory.version != version for memory, version in self.memories.values()) or any(

@@ -18,7 +18,6 @@ from frameloom.capture.values.containers.iterator import (
     ITERABLES,
     REVERSIBLE,
     SequenceIterator,
-    failing_iterator,
 )
 from frameloom.capture.values.kinds import container, kind
 
@@ -130,20 +129,8 @@ class DequeIterator(SequenceIterator):
     def type(self) -> type:
         return type(self.make(deque()))
 
-    def step(self, t: Tracer) -> Value | None:
-        if self._fails():
-            t.raise_(RuntimeError, MUTATED)
-        return super().step(t)
-
-    def _fails(self) -> bool:
-        """Whether the next step raises an error about changes."""
-        return self.over.reshaped != self.reshaped
-
-    def rebuild(self, r: Rebuilder) -> None:
-        if self._fails():
-            r.code.call_const(failing_iterator, MUTATED)
-        else:
-            super().rebuild(r)
+    def fault(self) -> str | None:
+        return None if self.over.reshaped == self.reshaped else "deque mutated during iteration"
 
 
 class DequeReversed(DequeIterator):
@@ -159,17 +146,16 @@ class DequeReversed(DequeIterator):
         return self.over.items[-1 - self.position] if self.position < self.count else None
 
     def step(self, t: Tracer) -> Value | None:
-        if self._fails():
+        if (fault := self.fault()) is not None:
             t.change(self)
             self.ended = True
-            t.raise_(RuntimeError, MUTATED)
+            t.raise_(RuntimeError, fault)
         return super().step(t)
 
-    def _fails(self) -> bool:
-        return not self.ended and self.position < self.count and super()._fails()
+    def fault(self) -> str | None:
+        return None if self.ended or self.position >= self.count else super().fault()
 
 
 _capture.add_sequence_type(deque)
 ITERABLES.append(deque())
 REVERSIBLE.append(deque())
-MUTATED = "deque mutated during iteration"

@@ -16,7 +16,7 @@ from frameloom.capture.guards.class_lookup import class_attribute
 from frameloom.capture.values.base import Effect, Value
 from frameloom.capture.values.const import NONE, ConstValue, boolean
 from frameloom.capture.values.containers.container import plain
-from frameloom.capture.values.containers.iterator import SequenceIterator, failing_iterator
+from frameloom.capture.values.containers.iterator import SequenceIterator
 from frameloom.capture.values.identity import is_own, pin_key
 from frameloom.capture.values.kinds import container, kind
 from frameloom.capture.values.token import tell_apart
@@ -381,27 +381,16 @@ class DictIterator(SequenceIterator):
         over, source = self.over, self.table.cls()
         return type(self.make(getattr(source, over.kind)() if isinstance(over, ViewValue) else source))  # fmt: skip
 
-    def step(self, t: Tracer) -> Value | None:
-        if not self.ended and (fault := self._fault()) is not None:
-            t.raise_(RuntimeError, fault)
-        return super().step(t)
-
-    def _fault(self) -> str | None:
-        """Returns the text of Python's error about changes since the iteration began, None if there is
-        none."""
+    def fault(self) -> str | None:
         reshaped, grown = self.shape
+        if self.ended:
+            return None
         if self.table.grown != grown:
             return "dictionary changed size during iteration"
         if self.table.reshaped == reshaped:
             return None
         # Python's iterator continues at its place in the table, and raises if it finds more keys than before.
         raise Skip(f"keys of a {self.table.describe()} come and go while it is iterated over")
-
-    def rebuild(self, r: Rebuilder) -> None:
-        if not self.ended and (fault := self._fault()) is not None:
-            r.code.call_const(failing_iterator, fault)
-        else:
-            super().rebuild(r)
 
 
 VIEWS: dict[str, Any] = {"keys": dict.keys, "values": dict.values, "items": dict.items}

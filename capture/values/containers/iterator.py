@@ -42,14 +42,6 @@ class IteratorValue(Value):
     def getattr(self, t: Tracer, name: str) -> Value:
         return t.instance_attribute(self, name)
 
-    def drain(self, t: Tracer) -> list[Value]:
-        """Returns all remaining items."""
-        items = []
-        while (item := self.step(t)) is not None:
-            items.append(item)
-            t.count_step()
-        return items
-
 
 def advanced(iterator: Any, count: int) -> Any:
     """Called from new code: advances `iterator` by `count` items, some of which a list may have lost since
@@ -122,7 +114,14 @@ class SequenceIterator(IteratorValue):
             else type(iter(range(0)))
         )
 
+    def fault(self) -> str | None:
+        """Returns the text of the error that Python's iterator raises now, because of changes since it was
+        made; None if there is none."""
+        return None
+
     def step(self, t: Tracer) -> Value | None:
+        if (fault := self.fault()) is not None:
+            t.raise_(RuntimeError, fault)
         if self.ended:
             return None
         item = self._item(t)
@@ -154,9 +153,14 @@ class SequenceIterator(IteratorValue):
         return [] if self.ended else [self.over]
 
     def rebuild(self, r: Rebuilder) -> None:
-        if self.ended:
-            r.code.call_const(ended_iterator, self.type())
-            return
+        if (fault := self.fault()) is not None:
+            r.call(failing_iterator, fault)
+        elif self.ended:
+            r.call(ended_iterator, self.type())
+        else:
+            self._rebuild_running(r)
+
+    def _rebuild_running(self, r: Rebuilder) -> None:
         r.load(self.over)
         if self.make is iter:
             r.code.emit("GET_ITER")
@@ -193,12 +197,8 @@ class ReversedIterator(SequenceIterator):
     def restore(self, saved: Any) -> None:
         self.position, self.ended, self.left = saved
 
-    def rebuild(self, r: Rebuilder) -> None:
-        if self.ended:
-            r.code.call_const(ended_iterator, self.type())
-            return
-        r.load(self.over)
-        r.code.call_const_after(reversed_from, (self.left,))
+    def _rebuild_running(self, r: Rebuilder) -> None:
+        r.call(reversed_from, self.over, self.left)
 
 
 def reversed_from(over: Any, left: int) -> Any:
@@ -280,32 +280,28 @@ class GetitemIterator(SequenceIterator):
         super().__init__(over, None)
 
     def _item(self, t: Tracer) -> Value | None:
+        return self._item_at(t, self.position)
+
+    def _item_at(self, t: Tracer, index: int) -> Value | None:
         with ignoring(IndexError, StopIteration):
-            return self.over.getitem(t, t.from_python(self.position))
+            return self.over.getitem(t, t.from_python(index))
         return None
 
 
-class GetitemReversed(SequenceIterator):
+class GetitemReversed(GetitemIterator):
     """The `reversed` of an object with `__len__` and `__getitem__`."""
 
     cls = reversed
-    asks_program = True
 
     def __init__(self, over: Value, count: int) -> None:
-        super().__init__(over, None)
+        super().__init__(over)
         self.count = count
 
     def _item(self, t: Tracer) -> Value | None:
-        if self.position >= self.count:
-            return None
-        with ignoring(IndexError, StopIteration):
-            return self.over.getitem(t, t.from_python(self.count - 1 - self.position))
-        return None
+        index = self.count - 1 - self.position
+        return self._item_at(t, index) if index >= 0 else None
 
-    def rebuild(self, r: Rebuilder) -> None:
-        if self.ended:
-            r.code.call_const(ended_iterator, reversed)
-            return
+    def _rebuild_running(self, r: Rebuilder) -> None:
         if self.over.type() not in (str, bytes):  # its length would be read again
             raise Break("cannot_rebuild", f"reversed({self.over.describe()})")
         r.call(reversed, self.over)

@@ -17,7 +17,7 @@ from frameloom.capture.values.base import Effect, NotConstant, Value
 from frameloom.capture.values.const import boolean
 from frameloom.capture.values.containers.container import plain
 from frameloom.capture.values.containers.dictionary import DictValue, ViewValue
-from frameloom.capture.values.containers.iterator import SequenceIterator, failing_iterator
+from frameloom.capture.values.containers.iterator import SequenceIterator
 from frameloom.capture.values.identity import is_own
 from frameloom.capture.values.kinds import container, kind
 from frameloom.capture.values.opaque import OpaqueValue
@@ -297,29 +297,16 @@ class SetIterator(SequenceIterator):
         self.keys = {*over.entries}
         self.placed = over.placed, len(over.placed)
 
-    def step(self, t: Tracer) -> Value | None:
-        if self._has_changed():
-            t.raise_(RuntimeError, CHANGED)
-        return super().step(t)
-
-    def _has_changed(self) -> bool:
-        """Whether Python raises an error about changes: it compares the number of items."""
+    def fault(self) -> str | None:
         now, (placed, count) = self.over.entries.keys(), self.placed
-        if self.ended or len(now) != len(self.keys):
-            return not self.ended
+        if self.ended:
+            return None
+        if len(now) != len(self.keys):
+            return "Set changed size during iteration"
         is_other = self.over.placed is not placed or len(placed) != count
         if is_other and now != self.keys:
             raise Skip("items of a set come and go while it is iterated over")
-        return False
-
-    def rebuild(self, r: Rebuilder) -> None:
-        if self._has_changed():
-            r.code.call_const(failing_iterator, CHANGED)
-        else:
-            super().rebuild(r)
-
-
-CHANGED = "Set changed size during iteration"
+        return None
 
 
 def as_set(t: Tracer, value: Value) -> SetValue | None:

@@ -87,8 +87,7 @@ class NumberValue(Value):
 
 def compare(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) -> NumberValue:
     """Captures a comparison with a `NumberValue`, if PyTorch compares the operands as exactly as Python."""
-    number = left if isinstance(left, NumberValue) else right
-    assert isinstance(number, NumberValue)
+    number = _number_of(left, right)
     if fn not in COMPARISONS or number.cls is complex:
         number.needed()
     operands = [_operand(number, value) for value in (left, right)]
@@ -169,7 +168,7 @@ def _number_of(left: Value, right: Value) -> NumberValue:
 
 
 def _is_known(value: Value) -> bool:
-    return isinstance(value, ConstValue) and getattr(value, "is_specialized", True)
+    return isinstance(value, ConstValue) and value.is_specialized
 
 
 def _floats(left: Value, right: Value) -> list[Value]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.values.const import ConstValue, boolean
 from frameloom.capture.values.numbers.size import SymbolicSize, size_of, size_value
-from frameloom.capture.values.numbers.symbolic import SymbolicNumber
+from frameloom.capture.values.numbers.symbolic import DeferredValue
 from frameloom.ir.symbolic.expr import Int, hint_of, shape_env_of
 from frameloom.ir.symbolic.symint import TruthNode
 
@@ -28,7 +28,7 @@ NEGATED: dict[Any, Any] = {
 }  # fmt: skip
 
 
-class SizeTruth(SymbolicNumber):
+class SizeTruth(DeferredValue):
     """`fn(*sizes)`, a comparison. Code that treats it as an ordinary constant specializes it."""
 
     def __init__(self, t: Tracer, fn: Callable[..., Any], sizes: Sequence[Int]) -> None:
@@ -51,12 +51,6 @@ class SizeTruth(SymbolicNumber):
         self.hint = bool(self.fn(*self.sizes))
         return self.hint
 
-    def symbol(self) -> Any:
-        return self.specialize()
-
-    def truth(self, t: Tracer) -> bool:
-        return self.specialize()
-
     def predicted(self) -> bool:
         """Returns the result in the captured call."""
         return bool(self.fn(*map(hint_of, self.sizes)))
@@ -69,9 +63,6 @@ class SizeTruth(SymbolicNumber):
 
     def negated(self) -> SizeTruth:
         return SizeTruth(self.t, NEGATED[self.fn], self.sizes)
-
-    def postfix(self, program: list[Any]) -> str | None:
-        return None
 
     def parts(self) -> list[Value]:
         return self._parts

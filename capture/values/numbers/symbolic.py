@@ -177,6 +177,19 @@ class SymbolicNumber(ConstValue):
         r.call(self.fn, *self.operands)
 
 
+class DeferredValue(SymbolicNumber):
+    """A value made of dynamic numbers that no guard computes: using it specializes it."""
+
+    def symbol(self) -> Any:
+        return self.specialize()
+
+    def truth(self, t: Tracer) -> bool:
+        return bool(self.specialize())
+
+    def postfix(self, program: list[Any]) -> str | None:
+        return None
+
+
 def outcome(t: Tracer, fn: Callable[..., Any], args: Sequence[Value]) -> bool | None:
     """Returns the result of comparing numbers, some of them dynamic, and guards only this result; None if the
     values are needed."""
@@ -287,22 +300,17 @@ class Symbol(NumberNode):
 
     _graph_repr = __repr__ = __str__ = str
 
-    def guard_int(self, file: Any, line: Any) -> int:
+    def guard_int(self, *place: Any) -> int:
         return int(self.number.real)
 
-    def guard_float(self, file: Any, line: Any) -> float:
+    def guard_float(self, *place: Any) -> float:
         return float(self.number.real)
 
-    def guard_bool(self, file: Any, line: Any) -> bool:
+    def guard_bool(self, *place: Any) -> bool:
         return bool(self.number.real)
 
+    int_, bool_ = guard_int, guard_bool
     guard_size_oblivious = guard_or_true = guard_or_false = expect_true = expect_size = guard_bool
-
-    def int_(self) -> int:
-        return int(self.number.real)
-
-    def bool_(self) -> bool:
-        return bool(self.number.real)
 
     def wrap_int(self, number: int) -> Symbol:
         return Symbol(ConstValue(number))
