@@ -56,7 +56,7 @@ from frameloom.capture.recording.captured_graph import (
     ViewOutput,
 )
 from frameloom.capture.recording.special_ops import is_checked
-from frameloom.capture.shapes.registry import is_dense
+from frameloom.capture.shapes.iteration import is_dense
 from frameloom.capture.symbolic.chain_probe import storage_of
 from frameloom.capture.symbolic.saved_sizes import SavedSize, SizeNodes, is_size, symbols_in
 from frameloom.capture.tensors.cast_cache import without_autocast

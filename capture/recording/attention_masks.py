@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.shapes.registry import expands_to
+from frameloom.capture.shapes.iteration import expands_to
 from frameloom.capture.values.const import TRUE, is_none
 from frameloom.capture.values.numbers.size_truth import SizeTruth
 from frameloom.capture.values.tensor import TensorValue

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from frameloom.capture.shapes.registry import dense_like, is_dense, same_sizes
+from frameloom.capture.shapes.iteration import dense_like, is_dense, same_sizes
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.schema import is_view
 

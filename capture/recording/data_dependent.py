@@ -13,7 +13,7 @@ import torch
 
 from frameloom.capture.recording.unbacked_sizes import is_possible, places, unbacked_result
 from frameloom.capture.recording.views import view
-from frameloom.capture.shapes.registry import broadcast
+from frameloom.capture.shapes.iteration import broadcast
 from frameloom.capture.tensors.constant_folding import MAX_ELEMENTS, known_value
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.schema import tensors_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.recording.views import view
-from frameloom.capture.shapes.registry import is_dense
+from frameloom.capture.shapes.iteration import is_dense
 from frameloom.ir.symbolic.expr import hint_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.shapes.registry import empty, infer
+from frameloom.capture.shapes.iteration import empty
+from frameloom.capture.shapes.registry import infer
 from frameloom.capture.tensors.sized import has_sizes
 from frameloom.errors import Break
 

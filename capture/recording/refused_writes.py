@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.shapes.registry import is_dense
+from frameloom.capture.shapes.iteration import is_dense
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import IDENTITIES, OWN_INVERSE
 from frameloom.capture.tensors.schema import is_out, is_plain

@@ -210,16 +210,6 @@ def _record_max_pool(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return recorder.pure(func, args, kwargs)
 
 
-def _record_convolution(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    if not args[1].shape[0]:
-        raise Break("op_error", f"{func}: no channels in the weight")  # only kernels check this
-    result = recorder.pure(func, args, kwargs)
-    # Meta kernels refuse fewer shapes, above all of transposed convolutions.
-    if any((args[6] or type(n) is int) and n < 1 for n in result.shape[2:]):
-        raise Break("op_error", f"{func}: nothing is left of the image")
-    return result
-
-
 def _record_products(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Breaks under autocast: the kernels call ops that autocast changes, and the shape functions do not know
     that. Graphs run in the caller's autocast setting, not in that of a region of the program, nor in that
@@ -295,7 +285,6 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     aten.cudnn_batch_norm_backward.default: _record_cudnn_batch_norm_backward,
     aten.as_strided_scatter.default: _record_as_strided_scatter,
     aten.max_pool2d_with_indices.default: _record_max_pool,
-    aten.convolution.default: _record_convolution,
     aten.clamp.Tensor: _record_clamp,
     aten.fake_quantize_per_channel_affine_cachemask.default: _record_fake_quantize,
     aten.channel_shuffle.default: _record_channel_shuffle,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from frameloom.capture.recording.views import view
-from frameloom.capture.shapes.registry import empty
+from frameloom.capture.shapes.iteration import empty
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import current
 from frameloom.capture.tensors.rerunnable import is_rerunnable

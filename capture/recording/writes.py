@@ -10,7 +10,7 @@ import torch
 from frameloom.capture.recording.captured_graph import INFERENCE
 from frameloom.capture.recording.fill_order import in_memory_order
 from frameloom.capture.recording.refused_writes import refusal
-from frameloom.capture.shapes.registry import expands_to
+from frameloom.capture.shapes.iteration import expands_to
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import (
     adopt_offset,

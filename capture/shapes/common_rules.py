@@ -1,28 +1,29 @@
-"""Rules of shapes/registry.py for the ops that are frequent in real programs.
-
-A rule returns None if it is not sure (other layouts, promotion, wrong arguments). Then the meta kernel
-answers, or raises PyTorch's own error.
-"""
+"""Rules of shapes/registry.py for the frequent ops that are of no other kind: elementwise ones with a layout of
+their own, and those that join, repeat and move elements."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from frameloom.capture.shapes.registry import (
-    broadcast,
+from frameloom.capture.shapes.hint_layouts import with_hint_layout
+from frameloom.capture.shapes.iteration import (
+    as_suggested,
     dense_like,
     empty,
+    equal_sizes,
     is_dense,
+    is_surely_contiguous,
     iterated,
-    iterator_strides,
-    like,
-    rule,
+    note_not_1,
     wrap_dim,
     wrap_dims,
 )
+from frameloom.capture.shapes.pointwise import pointwise
+from frameloom.capture.shapes.registry import FRESH, is_sized, layout, rule, sized_rule
 from frameloom.capture.tensors.sized import (
     empty_strided,
     has_channels_last_strides,
@@ -30,145 +31,82 @@ from frameloom.capture.tensors.sized import (
     has_sizes,
 )
 from frameloom.ir.lower.ops.foreach import PLAIN
-from frameloom.ir.symbolic.compare import equal
+from frameloom.ir.symbolic.atoms import unbacked_in
+from frameloom.ir.symbolic.compare import equal, same
+from frameloom.ir.symbolic.expr import Int, hint_of
 
 aten = torch.ops.aten
-
-
-def _reduced(x: torch.Tensor, dims: Any, keepdim: bool) -> list[int]:
-    if isinstance(dims, int):
-        dims = [dims]
-    wrapped = wrap_dims(dims, x.dim()) if dims else set(range(x.dim()))
-    if keepdim:
-        return [1 if i in wrapped else n for i, n in enumerate(x.shape)]
-    return [n for i, n in enumerate(x.shape) if i not in wrapped]
-
-
-@rule(aten.mean.dim, aten.sum.dim_IntList)
-def _reduction(
-    func: Any,
-    x: torch.Tensor,
-    dim: Any = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
-) -> Any:
-    if not x.is_contiguous():
-        return None  # the result keeps the order of x's strides
-    if dtype is None:
-        dtype = x.dtype
-        if not (dtype.is_floating_point or dtype.is_complex):
-            if func is aten.mean.dim:
-                return None
-            dtype = torch.int64
-    return empty(_reduced(x, dim, keepdim), dtype)
-
-
-@rule(aten.mean.default)
-def _mean(func: Any, x: torch.Tensor, *, dtype: torch.dtype | None = None) -> Any:
-    return _reduction(aten.mean.dim, x, None, dtype=dtype)
-
-
-@rule(aten.nansum.default)
-def _nansum(
-    func: Any, x: torch.Tensor, dims: Any = None, keepdim: bool = False, **options: Any
-) -> Any:
-    """An empty list means all dimensions: the meta kernel needs None for that."""
-    return func(x, None if dims is not None and not len(dims) else dims, keepdim, **options)
-
-
-@rule(aten.diag_embed.default, aten.im2col.default)
-def _contiguous_result(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
-    """The kernels write into a fresh tensor; the meta kernels permute."""
-    if has_sizes(x.shape):
-        return None
-    result = func(x, *args, **options)
-    return empty(result.shape, result.dtype)
-
-
-@rule(aten.one_hot.default)
-def _one_hot(func: Any, index: torch.Tensor, classes: int) -> Any:
-    return empty((*index.shape, classes), torch.int64)
-
-
-@rule(aten._is_all_true.default, aten._is_any_true.default)
-def _truth(func: Any, x: torch.Tensor) -> Any:
-    return empty((), torch.bool)
+FRESH |= {aten.repeat.default}
 
 
 @rule(aten.cat.default)
-def _cat(func: Any, tensors: list[torch.Tensor], dim: int = 0) -> Any:
+def _cat(func: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
+    # Tensors with one dimension and no elements are left out, for any shape of the others.
+    joined = [t for t in tensors if t.dim() != 1 or not same(t.shape[0], 0)]
+    if not joined or not joined[0].dim() or any(t.dim() != joined[0].dim() for t in joined):
+        return None
+    shape = list(joined[0].shape)
+    dim = wrap_dim(dim, len(shape))
+    for t in joined[1:]:
+        if any(d != dim and not equal(n, m) for d, (n, m) in enumerate(zip(t.shape, shape, strict=True))):  # fmt: skip
+            return None
+    shape[dim] = sum(t.shape[dim] for t in joined)
+    same_dtypes = len(joined) == len(tensors) and all(t.dtype is tensors[0].dtype for t in tensors)
+    if is_sized(tensors) and not any(unbacked_in(n) for t in tensors for n in (*t.shape, *t.stride())):  # fmt: skip
+        # If they are not, whether they are channels-last would become a guard.
+        contiguous = all(map(is_surely_contiguous, tensors))
+    else:
+        contiguous = not any(map(has_channels_last_strides, tensors))
+    if same_dtypes and contiguous:
+        return empty(shape, tensors[0].dtype)
+    return with_hint_layout(func, (tensors, dim), {}, [shape])
+
+
+@rule(aten.stack.default)
+def _stack(func: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
     first = tensors[0]
-    if any(t.dim() != first.dim() or t.dtype != first.dtype for t in tensors):
+    if any(not equal_sizes(t.shape, first.shape) or t.dtype is not first.dtype for t in tensors):
         return None
-    if any(has_channels_last_strides(t) for t in tensors):
+    dim = wrap_dim(dim, first.dim() + 1)
+    shape = [*first.shape[:dim], len(tensors), *first.shape[dim:]]
+    # Contiguous tensors with sizes of 1 may also count as channels-last.
+    if all(has_contiguous_strides(t) and t.is_contiguous() for t in tensors):
+        return empty(shape, first.dtype)
+    return with_hint_layout(func, (tensors, dim), {}, [shape])
+
+
+@sized_rule(aten.repeat.default)
+def _repeat(func: Any, x: Any, times: Sequence[Int]) -> Any:
+    lead = len(times) - x.dim()
+    if lead < 0 or any(n < 0 for n in times):
         return None
-    dim = wrap_dim(dim, first.dim())
-    if not first.dim() or any(
-        not equal(n, m) for t in tensors for i, (n, m) in enumerate(zip(t.shape, first.shape, strict=True)) if i != dim
-    ):  # fmt: skip
-        return None
-    shape = list(first.shape)
-    shape[dim] = sum(t.shape[dim] for t in tensors)
-    return empty(shape, first.dtype)
+    return empty(
+        [t * (x.shape[d - lead] if d >= lead else 1) for d, t in enumerate(times)], x.dtype
+    )
 
 
-def check_rank(func: Any, x: torch.Tensor, args: tuple[Any, ...]) -> None:
-    """Raises if `x` lacks the dimensions that the op works along; some meta kernels do not check this."""
-    if func in (aten.tril.default, aten.triu.default):
-        if x.dim() < 2:
-            raise RuntimeError("input tensor must have at least 2 dimensions")
-    elif args:
-        wrap_dim(args[0], x.dim())
-
-
-@rule(
-    aten._softmax.default, aten._log_softmax.default, aten.cumsum.default, aten.cumprod.default,
-    aten.tril.default, aten.triu.default,
-)  # fmt: skip
-def _like_first(func: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    check_rank(func, x, args)
-    if func in (aten.tril.default, aten.triu.default):
-        return empty(x.shape, x.dtype)
-    if (
-        not x.is_contiguous()
-        or kwargs.get("dtype") not in (None, x.dtype)
-        or any(a is True for a in args)
-    ):
-        return None
-    if func in (aten.cumsum.default, aten.cumprod.default) and not x.dtype.is_floating_point:
-        return None
-    return empty(x.shape, x.dtype)
-
-
-@rule(
-    aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default, aten.full_like.default,
-    aten.rand_like.default, aten.randn_like.default, aten.randint_like.default, aten.randint_like.low_dtype,
-)  # fmt: skip
-def _fresh_like(
-    func: Any,
-    x: torch.Tensor,
-    *args: Any,
-    dtype: torch.dtype | None = None,
-    layout: Any = None,
-    memory_format: Any = None,
-    **options: Any,
-) -> Any:
-    strided = layout in (None, torch.strided)
-    return like(x, dtype) if strided and memory_format in (None, torch.preserve_format) else None
-
-
-@rule(aten.fill.Scalar, aten.fill.Tensor, aten.uniform.default, aten.normal_functional.default)
-def _filled(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
-    if args and isinstance(args[0], torch.Tensor) and args[0].dim():
-        return None
-    return like(x)
+@sized_rule(aten.constant_pad_nd.default)
+def _pad(func: Any, x: Any, pads: Sequence[Int], value: Any = 0) -> Any:
+    shape = list(x.shape)
+    for k in range(len(pads) // 2):
+        d = x.dim() - 1 - k
+        pair = pads[2 * k : 2 * k + 2]
+        left = shape[d] + sum(n for n in pair if hint_of(n) < 0 and n < 0)  # before it grows
+        shape[d] = shape[d] + pair[0] + pair[1]
+        if not (left >= 0 and shape[d] >= 0):
+            return None
+    known = [p for p in pads if not unbacked_in(p)]
+    grows = any(p > 0 for p in known)
+    if not grows and len(known) == len(pads):  # a slice, copied with its strides
+        note_not_1(shape, is_plain=False)
+        return dense_like(empty_strided(shape, x.stride(), x.dtype))
+    return as_suggested(x, shape) if grows or x.is_contiguous() or x.dim() == 1 else None
 
 
 @rule(aten.flip.default)
-def _flip(func: Any, x: torch.Tensor, dims: list[int]) -> Any:
+def _flip(func: Any, x: Any, dims: Sequence[int]) -> Any:
     wrap_dims(dims, x.dim())
-    return like(x)
+    return dense_like(x)
 
 
 @rule(aten.rot90.default)
@@ -184,18 +122,12 @@ def _rot90(func: Any, x: torch.Tensor, k: int = 1, dims: Sequence[int] = (0, 1))
     return empty_strided(shape, strides, x.dtype)
 
 
-@rule(aten.complex.default, aten.polar.default)
-def _complex(func: Any, a: torch.Tensor, b: torch.Tensor) -> Any:
-    result = func(a, b)
-    shape = tuple(result.shape)
-    strides = iterator_strides(shape, [a, b], a.shape == b.shape == shape)
-    return torch.empty_strided(shape, strides, dtype=result.dtype, device="meta")
-
-
 @rule(aten.roll.default)
-def _roll(func: Any, x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
+def _roll(func: Any, x: Any, shifts: Any, dims: Any = ()) -> Any:
+    if is_sized((x, shifts)):
+        return with_hint_layout(func, (x, shifts, dims), {}, [x.shape])
     if not x.numel():
-        return like(x) if dims else empty(x.shape, x.dtype)
+        return dense_like(x) if dims else empty(x.shape, x.dtype)
     if dims and len(dims) != len(shifts):
         raise RuntimeError(
             f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}"
@@ -212,27 +144,22 @@ def _roll(func: Any, x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
     return x
 
 
-@rule(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar)
-def _isin(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
-    return empty(x.shape, torch.bool)
+@layout(aten.roll.default, devices=("cuda",))
+@layout(aten.renorm.default)
+def _contiguous(meta: Any, *args: Any) -> Any:
+    return empty(meta.shape, meta.dtype)
 
 
-@rule(aten.mvlgamma.default)
-def _mvlgamma(func: Any, x: torch.Tensor, p: int) -> Any:
-    """Leaves it to the meta kernel: the op sums over a dimension that is added after the others."""
-    return None
+@rule(aten.diag_embed.default)
+def _diag_embed(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
+    """The kernel writes into a fresh tensor; the meta kernel permutes."""
+    if has_sizes(x.shape):
+        return None
+    result = func(x, *args, **options)
+    return empty(result.shape, result.dtype)
 
 
-@rule(aten.frexp.Tensor)
-def _frexp(func: Any, x: torch.Tensor) -> Any:
-    return (like(x), like(x, torch.int32)) if is_dense(x) else None
-
-
-@rule(aten.sort.default, aten.sort.stable)
-def _sort(func: Any, x: torch.Tensor, *args: Any, **options: Any) -> Any:
-    dim = options.get("dim", next((a for a in args if not isinstance(a, bool)), -1))
-    wrap_dim(dim, x.dim())
-    return (like(x), like(x, torch.int64)) if is_dense(x) else None
+# --- per element
 
 
 @rule(aten.where.self)
@@ -244,134 +171,71 @@ def _where(func: Any, condition: torch.Tensor, a: torch.Tensor, b: torch.Tensor)
     return iterated([condition, *(t if t.dtype is dtype else dense_like(t) for t in (a, b))], dtype)
 
 
-@rule(aten.max.dim, aten.min.dim, aten.median.dim, aten.nanmedian.dim, aten.mode.default)
-def _extremes(func: Any, x: torch.Tensor, dim: int = -1, keepdim: bool = False) -> Any:
-    """Raises what the kernels raise, because PyTorch's own meta functions do not check it."""
-    d = wrap_dim(dim, x.dim())
-    if x.dim() and not has_sizes(x.shape) and x.shape[d] == 0:
-        raise IndexError(f"Expected reduction dim {d} to have non-zero size.")
+@rule(aten.complex.default, aten.polar.default)
+def _complex(func: Any, a: Any, b: Any) -> Any:
+    if a.dtype is not b.dtype or not a.is_floating_point():
+        return None
+    return iterated([a, b], a.dtype.to_complex())
+
+
+@layout(aten.angle.default, devices=("cpu",))
+def _angle(meta: Any, x: Any) -> Any:
+    return empty(meta.shape, meta.dtype) if x.is_complex() else meta
+
+
+@rule(aten.isinf.default)
+def _isinf(func: Any, x: torch.Tensor) -> Any:
+    """Computes `x.abs() == inf`; for complex numbers it checks both parts, and for ints nothing."""
+    if x.is_complex():
+        real = x.dtype.to_real()
+        x = empty_strided(x.shape, [2 * s for s in x.stride()], real)
+    elif not x.is_floating_point():
+        return dense_like(x, torch.bool)
+    return pointwise(aten.eq.Scalar, pointwise(aten.abs.default, x), math.inf)
+
+
+@rule(aten.rsub.Tensor)
+def _rsub(func: Any, x: torch.Tensor, other: torch.Tensor, alpha: Any = 1) -> Any:
+    return pointwise(aten.sub.Tensor, other, x, alpha=alpha)
+
+
+@sized_rule(aten.bernoulli.p, aten.bernoulli.default, aten._safe_softmax.default)
+def _as_first(func: Any, x: Any, *args: Any, **options: Any) -> Any:
+    return with_hint_layout(func, (x, *args), options, [x.shape])
+
+
+@sized_rule(aten.log_sigmoid_forward.default)
+def _log_sigmoid(func: Any, x: Any) -> Any:
+    return with_hint_layout(func, (x,), {}, [x.shape, x.shape])
+
+
+@layout(aten.log_sigmoid_forward.default, devices=("cpu",))
+def _log_sigmoid_on_cpu(meta: Any, x: Any) -> Any:
+    """The result is a fresh tensor, and so is the tensor saved for the backward pass."""
+    return tuple(empty(m.shape, m.dtype) for m in meta)
+
+
+@sized_rule(aten.glu.default)
+def _glu(func: Any, x: Any, dim: int = -1) -> Any:
+    if not x.dim() or x.shape[wrap_dim(dim, x.dim())] % 2 != 0:
+        return None
+    shape = list(x.shape)
+    shape[dim] = shape[dim] // 2
+    return with_hint_layout(func, (x, dim), {}, [shape])
+
+
+@rule(aten.mvlgamma.default)
+def _mvlgamma(func: Any, x: torch.Tensor, p: int) -> Any:
+    """Leaves it to the meta kernel: the op sums over a dimension that is added after the others."""
     return None
 
 
-@rule(aten.scalar_tensor.default)
-def _scalar_tensor(
-    func: Any, value: Any, *, dtype: torch.dtype | None = None, **kwargs: Any
-) -> Any:
-    return empty((), dtype or torch.get_default_dtype())
+@rule(aten.frexp.Tensor)
+def _frexp(func: Any, x: torch.Tensor) -> Any:
+    return (dense_like(x), dense_like(x, torch.int32)) if is_dense(x) else None
 
 
-@rule(aten.var.correction, aten.std.correction)
-def _var(
-    func: Any, x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
-) -> Any:
-    if not x.is_contiguous() or not x.dtype.is_floating_point:
-        return None
-    return empty(_reduced(x, dim, keepdim), x.dtype)
-
-
-@rule(aten.linalg_vector_norm.default)
-def _vector_norm(
-    func: Any,
-    x: torch.Tensor,
-    order: Any = 2,
-    dim: Any = None,
-    keepdim: bool = False,
-    *,
-    dtype: Any = None,
-) -> Any:
-    if not x.is_contiguous() or not x.dtype.is_floating_point:
-        return None
-    return empty(_reduced(x, dim, keepdim), dtype or x.dtype)
-
-
-@rule(aten.any.default, aten.all.default)
-def _any_all(func: Any, x: torch.Tensor) -> Any:
-    return empty((), torch.bool) if x.dtype is torch.bool else None
-
-
-@rule(aten.any.dims, aten.all.dims)
-def _any_all_dims(func: Any, x: torch.Tensor, dims: Any = None, keepdim: bool = False) -> Any:
-    """An empty list means no dimension; the result is then a fresh tensor, for any strides of the operand."""
-    if dims is None or len(dims):
-        return None
-    return empty(x.shape, torch.uint8 if x.dtype is torch.uint8 else torch.bool)
-
-
-@rule(aten.any.dim, aten.all.dim)
-def _any_all_dim(func: Any, x: torch.Tensor, dim: int, keepdim: bool = False) -> Any:
-    if x.dtype is not torch.bool or not x.is_contiguous():
-        return None
-    return empty(_reduced(x, dim, keepdim), torch.bool)
-
-
-@rule(aten.stack.default)
-def _stack(func: Any, tensors: list[torch.Tensor], dim: int = 0) -> Any:
-    first = tensors[0]
-    # Contiguous tensors with sizes of 1 may also count as channels-last.
-    plain = all(has_contiguous_strides(t) and t.is_contiguous() for t in tensors)
-    if not plain or any(t.shape != first.shape or t.dtype != first.dtype for t in tensors):
-        return None
-    dim = wrap_dim(dim, first.dim() + 1)
-    return empty((*first.shape[:dim], len(tensors), *first.shape[dim:]), first.dtype)
-
-
-@rule(aten.clone.default)
-def _clone(func: Any, x: torch.Tensor, *, memory_format: Any = None) -> Any:
-    preserve = memory_format in (None, torch.preserve_format)
-    if preserve and is_dense(x):
-        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
-    if x.is_contiguous() and (preserve or memory_format is torch.contiguous_format):
-        return empty(x.shape, x.dtype)
-    return None
-
-
-@rule(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
-def _masked_fill(func: Any, x: torch.Tensor, mask: torch.Tensor, value: Any) -> Any:
-    """A contiguous copy, for any layout of x, which is then filled in place."""
-    if isinstance(value, torch.Tensor) and value.dim():
-        raise RuntimeError("masked_fill takes a value without dimensions")
-    shape = broadcast(x.shape, mask.shape)
-    return None if shape is None else empty(shape, x.dtype)
-
-
-# --- ops without a meta kernel
-
-
-@rule(aten.geqrf.default)
-def _geqrf(func: Any, a: torch.Tensor) -> Any:
-    if a.dim() < 2:
-        return None
-    *batch, rows, columns = a.shape
-    return empty((*batch, columns, rows), a.dtype).mT, empty((*batch, min(rows, columns)), a.dtype)
-
-
-@rule(aten.histogram.bin_ct)
-def _histogram_of_count(func: Any, x: torch.Tensor, bins: int = 100, **options: Any) -> Any:
-    return empty(bins, x.dtype), empty(bins + 1, x.dtype)
-
-
-@rule(aten.histogram.bins_tensor)
-def _histogram_of_edges(func: Any, x: torch.Tensor, bins: torch.Tensor, **options: Any) -> Any:
-    if bins.dim() != 1 or not bins.numel():
-        return None
-    return empty(bins.numel() - 1, x.dtype), empty(bins.numel(), x.dtype)
-
-
-@rule(aten._histogramdd_bin_edges.default)
-def _histogramdd_edges(func: Any, x: torch.Tensor, bins: list[int], **options: Any) -> Any:
-    return [empty(n + 1, x.dtype) for n in bins]
-
-
-@rule(aten._histogramdd_from_bin_cts.default)
-def _histogramdd_of_counts(func: Any, x: torch.Tensor, bins: list[int], **options: Any) -> Any:
-    return empty(bins, x.dtype)
-
-
-@rule(aten._histogramdd_from_bin_tensors.default)
-def _histogramdd_of_edges(
-    func: Any, x: torch.Tensor, bins: list[torch.Tensor], **options: Any
-) -> Any:
-    return empty([edges.numel() - 1 for edges in bins], x.dtype)
+# --- lists
 
 
 @rule(aten._foreach_addcmul.Tensor, aten._foreach_addcdiv.Tensor)

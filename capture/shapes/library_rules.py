@@ -1,5 +1,5 @@
-"""Rules of shapes/registry.py for library functions that have no meta kernel, or one that does not check
-arguments."""
+"""Rules and layouts of shapes/registry.py for library functions: linear algebra, Fourier transforms, histograms,
+quantization. Most have no meta kernel, or one with another layout."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.shapes.registry import broadcast, empty, rule
+from frameloom.capture.shapes.iteration import empty
+from frameloom.capture.shapes.registry import Rule, layout, rule, sized_rule
+from frameloom.capture.tensors.sized import dense_strides, empty_strided
+from frameloom.ir.symbolic.expr import Int
 
 aten = torch.ops.aten
 
@@ -41,28 +44,6 @@ def _lstsq(
     )
 
 
-PARTS = {
-    aten.diagonal_scatter.default: aten.diagonal.default,
-    aten.select_scatter.default: aten.select.int,
-    aten.slice_scatter.default: aten.slice.Tensor,
-    aten.as_strided_scatter.default: aten.as_strided.default,
-}
-
-
-@rule(*PARTS)
-def _part_put_back(
-    func: Any, x: torch.Tensor, part: torch.Tensor, *where: Any, **named: Any
-) -> Any:
-    """Raises for a part of a wrong size: meta kernels accept any size, and some of PyTorch 2.11 keep the
-    strides of expanded tensors."""
-    wanted = PARTS[func](x, *where, **named).shape
-    if part.shape != wanted:
-        raise RuntimeError(f"expected src to have a size equal to the slice of self: {wanted}")
-    expanded = any(n > 1 and s == 0 for n, s in zip(x.shape, x.stride(), strict=True))
-    # For tensors without elements, meta kernels other than these drop the strides.
-    return torch.empty_like(x) if expanded and x.numel() else None
-
-
 @rule(
     aten.fake_quantize_per_tensor_affine_cachemask.default,
     aten.fake_quantize_per_channel_affine_cachemask.default,
@@ -71,14 +52,81 @@ def _fake_quantized(func: Any, x: torch.Tensor, *args: Any) -> Any:
     return torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
 
 
-@rule(
-    aten.normal.Tensor_float, aten.normal.float_Tensor, aten.normal.Tensor_Tensor, aten.poisson.default,
-)  # fmt: skip
-def _contiguous_draw(func: Any, x: Any, second: Any = None, **options: Any) -> Any:
-    """The result is contiguous, for any layout of the parameters; the meta kernels depend on their layout."""
-    given = [a for a in (x, second) if isinstance(a, torch.Tensor)]
-    shape = broadcast(*(a.shape for a in given))
-    numbers = [a for a in (second,) if isinstance(a, float)]
-    if shape is None or given[-1].is_complex() or any(not a >= 0 for a in numbers):
-        return None  # their meta kernels raise
-    return empty(shape, given[0].dtype)
+@rule(aten.geqrf.default)
+def _geqrf(func: Any, a: torch.Tensor) -> Any:
+    if a.dim() < 2:
+        return None
+    *batch, rows, columns = a.shape
+    return empty((*batch, columns, rows), a.dtype).mT, empty((*batch, min(rows, columns)), a.dtype)
+
+
+def _by_columns(meta: torch.Tensor) -> torch.Tensor:
+    """Returns matrices in column-major order, as LAPACK writes them."""
+    rows, columns = meta.dim() - 2, meta.dim() - 1
+    order = (rows, columns, *reversed(range(rows)))
+    return empty_strided(meta.shape, dense_strides(meta.shape, order), meta.dtype)
+
+
+@layout(aten._linalg_svd.default, aten.linalg_eig.default, devices=("cpu",))
+def _last_by_columns(meta: Any, *args: Any, **options: Any) -> Any:
+    *others, last = meta
+    return *others, last if last.dim() == 1 else _by_columns(last)  # empty without vectors
+
+
+@layout(aten.linalg_vector_norm.default)
+def _vector_norm(
+    meta: Any, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, **options: Any
+) -> Any:
+    """Uses the shape and strides of a sum. Meta tensors use the one-element case for every reduction of
+    dimensions of size 1. This gives other strides and, for one complex number in 2.11, other dimensions."""
+    summed = x.meta.sum(dim, keepdim)
+    return empty_strided(summed.shape, summed.stride(), meta.dtype)
+
+
+def _fourier(func: Any) -> Rule:
+    """Runs the library op on zeros: the order in which it handles the dimensions depends on the library that
+    PyTorch was built with."""
+
+    def run(meta: Any, x: Any, *args: Any, **options: Any) -> Any:
+        zeros = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cpu").zero_()
+        return func(zeros, *args, **options).to("meta")
+
+    return run
+
+
+for _op in (aten._fft_c2c.default, aten._fft_r2c.default, aten._fft_c2r.default):
+    layout(_op, devices=("cpu",))(_fourier(_op))
+
+
+@rule(aten.histogram.bin_ct)
+def _histogram_of_count(func: Any, x: torch.Tensor, bins: int = 100, **options: Any) -> Any:
+    return empty(bins, x.dtype), empty(bins + 1, x.dtype)
+
+
+@rule(aten.histogram.bins_tensor)
+def _histogram_of_edges(func: Any, x: torch.Tensor, bins: torch.Tensor, **options: Any) -> Any:
+    if bins.dim() != 1 or not bins.numel():
+        return None
+    return _histogram_of_count(func, x, bins.numel() - 1)
+
+
+@rule(aten._histogramdd_bin_edges.default)
+def _histogramdd_edges(func: Any, x: torch.Tensor, bins: list[int], **options: Any) -> Any:
+    return [empty(n + 1, x.dtype) for n in bins]
+
+
+@rule(aten._histogramdd_from_bin_cts.default)
+def _histogramdd_of_counts(func: Any, x: torch.Tensor, bins: list[int], **options: Any) -> Any:
+    return empty(bins, x.dtype)
+
+
+@rule(aten._histogramdd_from_bin_tensors.default)
+def _histogramdd_of_edges(
+    func: Any, x: torch.Tensor, bins: list[torch.Tensor], **options: Any
+) -> Any:
+    return empty([edges.numel() - 1 for edges in bins], x.dtype)
+
+
+@sized_rule(aten.histc.default)
+def _histc(func: Any, x: Any, bins: Int, *rest: Any) -> Any:
+    return empty([bins], x.dtype) if bins > 0 else None

@@ -14,29 +14,14 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.shapes.registry import PRESERVING, is_pointwise
+from frameloom.capture.shapes.pointwise import is_pointwise
+from frameloom.capture.shapes.registry import FRESH, KEEPING
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.schema import is_view
 from frameloom.capture.tensors.sized import has_contiguous_strides
 
 Node = torch.fx.Node
 aten = torch.ops.aten
-# Ops with fresh, plain results for any operands.
-FRESH = frozenset({
-    aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.mv.default, aten.embedding.default,
-    aten.embedding_dense_backward.default, aten.native_layer_norm.default, aten.native_layer_norm_backward.default,
-    aten._fused_rms_norm.default, aten.gather.default, aten.index_select.default, aten.repeat.default, aten.full.default, aten.arange.default,
-})  # fmt: skip
-# Ops with plain results if the operands are plain.
-KEEPING = frozenset({
-    aten.convolution.default, aten.convolution_backward.default, aten.native_batch_norm.default, aten._native_batch_norm_legit.default,
-    aten._native_batch_norm_legit_functional.default, aten.native_batch_norm_backward.default, aten.native_group_norm.default, aten.native_group_norm_backward.default, aten.max_pool2d_with_indices.default,
-    aten.max_pool2d_with_indices_backward.default, aten.avg_pool2d.default, aten.avg_pool2d_backward.default,
-    aten._adaptive_avg_pool2d.default, aten._adaptive_avg_pool2d_backward.default, aten._softmax.default, aten._softmax_backward_data.default,
-    aten._log_softmax.default, aten._log_softmax_backward_data.default, aten.native_dropout.default, aten.sum.dim_IntList, aten.sum.default,
-    aten.mean.dim, aten.mean.default, aten.nll_loss_backward.default, aten.view.default, aten._unsafe_view.default, aten.alias.default,
-    aten.unsqueeze.default, aten.detach.default, aten.clone.default, aten._to_copy.default, *PRESERVING,
-})  # fmt: skip
 FORMATS = (None, torch.contiguous_format, torch.preserve_format)
 
 

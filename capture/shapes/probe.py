@@ -10,7 +10,7 @@ refuses a set, the sizes are specialized.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ import torch.utils._pytree as pytree
 
 from frameloom.capture.tensors.sized import SizedMeta, dense_strides, empty_strided
 from frameloom.errors import let_mistakes_through
-from frameloom.ir.symbolic.atoms import atoms_of, evaluated, unbacked_in
+from frameloom.ir.symbolic.atoms import atoms_of, evaluated
 from frameloom.ir.symbolic.compare import surely_positive
 from frameloom.ir.symbolic.expr import Int, Size, Symbol
 
@@ -33,10 +33,9 @@ def fit_by_probing(func: Any, args: Any, kwargs: Any, infer: Callable[..., Any])
     returns = func._schema.returns
     if func._schema.is_mutable or any(r.alias_info is not None for r in returns):
         return None
-    leaves = pytree.tree_leaves((args, kwargs))
-    numbers = list(dict.fromkeys(_numbers(leaves)))
-    symbols = sorted({s for n in numbers for s in atoms_of(n)}, key=lambda s: s.name)
-    if not symbols or len(symbols) > MOST or any(map(unbacked_in, numbers)):
+    numbers = list(dict.fromkeys(_sizes_in((args, kwargs))))
+    symbols = symbols_in((args, kwargs), MOST)
+    if not symbols:
         return None
     try:
         trials = [(at, _answer(func, args, kwargs, infer, at)) for at in _assignments(symbols)]
@@ -81,11 +80,30 @@ def _is_one(returned: Any) -> bool:
     return isinstance(returned.type, torch.TensorType)
 
 
-def _numbers(leaves: Iterable[Any]) -> Iterable[Size]:
-    for a in leaves:
+def _sizes_in(value: Any) -> Iterator[Size]:
+    for a in pytree.tree_leaves(value):
         for n in (*a.shape, *a.stride()) if isinstance(a, SizedMeta) else (a,):
             if isinstance(n, Size):
                 yield n
+
+
+def symbols_in(value: Any, most: int) -> list[Symbol] | None:
+    """Returns the symbols in the sizes of these arguments; None if they cannot be tried: there are more than
+    `most`, or values that are known only after an op."""
+    symbols = sorted({s for n in _sizes_in(value) for s in atoms_of(n)}, key=lambda s: s.name)
+    return None if len(symbols) > most or any(s.unbacked for s in symbols) else symbols
+
+
+def with_numbers(value: Any, at: Callable[[Int], int]) -> Any:
+    """Returns the arguments of an op with numbers in place of sizes."""
+    if isinstance(value, SizedMeta):
+        shape, strides = ([at(n) for n in some] for some in (value.shape, value.stride()))
+        return torch.empty_strided(shape, strides, dtype=value.dtype, device="meta")
+    if isinstance(value, list | tuple):
+        return type(value)(with_numbers(a, at) for a in value)
+    if isinstance(value, dict):
+        return {name: with_numbers(a, at) for name, a in value.items()}
+    return at(value) if isinstance(value, Size) else value
 
 
 def _assignments(symbols: Sequence[Symbol]) -> list[Callable[[Symbol], int]]:
@@ -101,14 +119,8 @@ def _assignments(symbols: Sequence[Symbol]) -> list[Callable[[Symbol], int]]:
 def _answer(
     func: Any, args: Any, kwargs: Any, infer: Callable[..., Any], at: Callable[[Symbol], int]
 ) -> list[torch.Tensor]:
-    def plain(a: Any) -> Any:
-        if isinstance(a, SizedMeta):
-            shape, strides = ([evaluated(n, at) for n in some] for some in (a.shape, a.stride()))
-            return torch.empty_strided(shape, strides, dtype=a.dtype, device="meta")
-        return evaluated(a, at) if isinstance(a, Size) else a
-
-    args, kwargs = pytree.tree_map(plain, (args, kwargs))
-    results = infer(func, tuple(args), dict(kwargs))
+    args, kwargs = with_numbers((args, kwargs), lambda n: evaluated(n, at))
+    results = infer(func, args, kwargs)
     results = [results] if isinstance(results, torch.Tensor) else list(results)
     if any(type(t) is not torch.Tensor for t in results):
         raise TypeError

@@ -6,79 +6,48 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.shapes.registry import (
-    broadcast,
-    empty,
-    rule,
-)
+from frameloom.capture.shapes.iteration import broadcast, empty
+from frameloom.capture.shapes.registry import FRESH, rule, sized_rule
 
 aten = torch.ops.aten
+RANKS = {  # of the factors
+    aten.mm.default: (2, 2),
+    aten.bmm.default: (3, 3),
+    aten.mv.default: (2, 1),
+    aten.dot.default: (1, 1),
+}
+FRESH |= {
+    aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.mv.default,
+}  # fmt: skip
 
 
-def _check_dtypes(*tensors: torch.Tensor) -> None:
+@rule(*RANKS)
+def _product(func: Any, a: Any, b: Any) -> Any:
     """Raises for different dtypes, which meta kernels do not check."""
-    if len({t.dtype for t in tensors}) > 1:
+    if a.dtype is not b.dtype:
         raise RuntimeError("factors of different dtypes")
-
-
-@rule(aten.mm.default)
-def _mm(func: Any, a: torch.Tensor, b: torch.Tensor) -> Any:
-    _check_dtypes(a, b)
-    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
+    if (a.dim(), b.dim()) != RANKS[func]:
         return None
-    return empty((a.shape[0], b.shape[1]), a.dtype)
-
-
-@rule(aten.addmm.default)
-def _addmm(
-    func: Any,
-    bias: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    *,
-    beta: Any = 1,
-    alpha: Any = 1,
-) -> Any:
-    _check_dtypes(a, b, bias)
-    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
+    *rows, inner = a.shape
+    *batch, own = b.shape[: max(b.dim() - 1, 1)]
+    if any(n != m for n, m in zip(rows, batch, strict=False)) or inner != own:
         return None
-    shape = (a.shape[0], b.shape[1])
-    if broadcast(bias.shape, shape) != shape:
-        return None
-    return empty(shape, a.dtype)
+    return empty((*rows, *b.shape[len(batch) + 1 :]), a.dtype)
 
 
-@rule(aten.bmm.default)
-def _bmm(func: Any, a: torch.Tensor, b: torch.Tensor) -> Any:
-    _check_dtypes(a, b)
-    if a.dim() != 3 or b.dim() != 3:
-        return None
-    if a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
-        return None
-    return empty((a.shape[0], a.shape[1], b.shape[2]), a.dtype)
-
-
-@rule(aten.mv.default)
-def _mv(func: Any, a: torch.Tensor, x: torch.Tensor) -> Any:
-    _check_dtypes(a, x)
-    if a.dim() != 2 or x.dim() != 1 or a.shape[1] != x.shape[0]:
-        return None
-    return empty((a.shape[0],), a.dtype)
-
-
-@rule(aten.dot.default)
-def _dot(func: Any, a: torch.Tensor, b: torch.Tensor) -> Any:
-    _check_dtypes(a, b)
-    if a.dim() != 1 or b.dim() != 1 or a.shape[0] != b.shape[0]:
-        return None
-    return empty((), a.dtype)
-
-
-@rule(aten.baddbmm.default)
-def _baddbmm(
-    func: Any, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1
-) -> Any:
-    out = _bmm(aten.bmm.default, a, b)
+@rule(aten.addmm.default, aten.baddbmm.default)
+def _added_product(func: Any, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    if func is aten.addmm.default and x.dtype is not a.dtype:
+        raise RuntimeError("factors of different dtypes")
+    out = _product(aten.mm.default if func is aten.addmm.default else aten.bmm.default, a, b)
     if out is None or x.dtype != out.dtype or broadcast(x.shape, out.shape) != tuple(out.shape):
         return None
     return out
+
+
+@sized_rule(aten._cdist_forward.default)
+def _cdist(func: Any, a: Any, b: Any, *rest: Any) -> Any:
+    lead = broadcast(a.shape[:-2], b.shape[:-2])
+    if lead is None or a.shape[-1] != b.shape[-1]:
+        return None
+    return empty([*lead, a.shape[-2], b.shape[-2]], a.dtype)

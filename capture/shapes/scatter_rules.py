@@ -10,22 +10,27 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.shapes.library_rules import PARTS
-from frameloom.capture.shapes.registry import (
+from frameloom.capture.shapes.index_rules import MASKS, around
+from frameloom.capture.shapes.iteration import (
     broadcast,
     dense_like,
     empty,
+    equal_sizes,
     expands_to,
-    rule,
-    sized_rule,
     wrap_dim,
 )
-from frameloom.capture.tensors.sized import empty_strided
+from frameloom.capture.shapes.registry import FRESH, is_sized, layout, rule, sized_rule
 from frameloom.ir.symbolic.compare import equal, fits
 
 aten = torch.ops.aten
 INDICES = (torch.int64, torch.int32)
-MASKS = (torch.bool, torch.uint8)
+FRESH |= {aten.gather.default}
+PARTS = {
+    aten.diagonal_scatter.default: aten.diagonal.default,
+    aten.select_scatter.default: aten.select.int,
+    aten.slice_scatter.default: aten.slice.Tensor,
+    aten.as_strided_scatter.default: aten.as_strided.default,
+}
 
 
 def _inside(index: Any, other: Any, dim: int | None = None) -> bool:
@@ -34,10 +39,6 @@ def _inside(index: Any, other: Any, dim: int | None = None) -> bool:
         d == dim or fits(n, m)
         for d, (n, m) in enumerate(zip(index.shape, other.shape, strict=True))
     )
-
-
-def _equal_shapes(shape: Any, other: Any) -> bool:
-    return len(shape) == len(other) and all(map(equal, shape, other))
 
 
 def _changed(x: Any) -> Any:
@@ -63,6 +64,8 @@ def _index_add(func: Any, x: Any, dim: int, index: Any, source: Any, **options: 
     """Raises for a source of a wrong size: meta kernels accept any."""
     if not _fits_index(x, dim, index, source):
         raise RuntimeError("source and index do not fit the tensor")
+    if is_sized((x, index, source)):
+        return empty(x.shape, x.dtype)
     result = func(x, dim, index, source, **options)
     return empty(result.shape, result.dtype)
 
@@ -77,7 +80,7 @@ def _refuse_indices(x: Any, indices: Any, values: Any) -> None:
         rank = 1
         if t is not None and t.dtype in MASKS:
             rank = t.dim()
-            if not rank or not _equal_shapes(t.shape, x.shape[at : at + rank]):
+            if not rank or not equal_sizes(t.shape, x.shape[at : at + rank]):
                 raise IndexError("a mask of other sizes than what it selects from")
         elif t is not None and t.dtype not in INDICES:
             raise IndexError(f"indices of {t.dtype}")
@@ -92,50 +95,44 @@ def _refuse_indices(x: Any, indices: Any, values: Any) -> None:
     middle = broadcast(*(indices[d].shape for d in chosen))
     if middle is None:
         raise IndexError("indices of sizes that do not fit together")
-    first = chosen[0] if chosen == list(range(chosen[0], chosen[0] + len(chosen))) else 0
-    rest = [n for d, n in enumerate(x.shape) if d not in chosen]
-    if not expands_to(values.shape, [*rest[:first], *middle, *rest[first:]]):
+    before, after = around(x.shape, chosen)
+    if not expands_to(values.shape, [*before, *middle, *after]):
         raise RuntimeError("values of sizes that do not fit the places")
 
 
 @rule(aten.index_put.default, aten._unsafe_index_put.default)
-def _index_put_at(func: Any, x: Any, indices: Any, values: Any, *rest: Any) -> Any:
+def _index_put(func: Any, x: Any, indices: Any, values: Any, *rest: Any) -> Any:
     """Returns a copy with the layout of `clone`."""
     _refuse_indices(x, indices, values)
+    if is_sized((x, indices, values)):
+        return dense_like(x)
     result = func(x, indices, values, *rest)
     return dense_like(x) if result.shape == x.shape else result
 
 
-@sized_rule(aten.index_add.default, aten.index_copy.default)
-def _sized_index_add(func: Any, x: Any, dim: int, index: Any, source: Any, **options: Any) -> Any:
-    return empty(x.shape, x.dtype) if _fits_index(x, dim, index, source) else None
-
-
-def _are_single(index: Any, source: Any) -> bool:
-    return (
-        index.dim() < 2 and source.dim() < 2 and all(equal(t.numel(), 1) for t in (index, source))
-    )
-
-
 def _fits_index(x: Any, dim: int, index: Any, source: Any) -> bool:
     if not x.dim():  # counts as one element
-        return _are_single(index, source)
+        single = index.dim() < 2 and source.dim() < 2
+        return single and all(equal(t.numel(), 1) for t in (index, source))
     if index.dim() != 1:
         return False
     dim = wrap_dim(dim, x.dim())
-    return _equal_shapes(
-        source.shape, [index.shape[0] if d == dim else n for d, n in enumerate(x.shape)]
-    )
+    wanted = [index.shape[0] if d == dim else n for d, n in enumerate(x.shape)]
+    return equal_sizes(source.shape, wanted)
 
 
-@sized_rule(aten.select_scatter.default, aten.slice_scatter.default)
+@rule(*PARTS)
 def _part_put_back(func: Any, x: Any, part: Any, *where: Any, **named: Any) -> Any:
-    """Copies the tensor with its strides."""
-    if not x.is_contiguous() or not _equal_shapes(
-        part.shape, PARTS[func](x, *where, **named).shape
-    ):
-        return None
-    return empty_strided(x.shape, x.stride(), x.dtype)
+    """Raises for a part of a wrong size: meta kernels accept any size, and some of PyTorch 2.11 keep the
+    strides of expanded tensors."""
+    wanted = PARTS[func](x, *where, **named).shape
+    if not equal_sizes(part.shape, wanted):
+        raise RuntimeError(f"expected src to have a size equal to the slice of self: {wanted}")
+    if is_sized((x, part)):
+        return dense_like(x) if x.is_contiguous() else None
+    expanded = any(n > 1 and s == 0 for n, s in zip(x.shape, x.stride(), strict=True))
+    # For tensors without elements, meta kernels other than these drop the strides.
+    return torch.empty_like(x) if expanded and x.numel() else None
 
 
 @sized_rule(aten.masked_scatter.default)
@@ -143,12 +140,21 @@ def _masked_scatter(func: Any, x: Any, mask: Any, source: Any) -> Any:
     return _changed(x) if expands_to(mask.shape, x.shape) else None
 
 
+@rule(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
+def _masked_fill(func: Any, x: torch.Tensor, mask: torch.Tensor, value: Any) -> Any:
+    """A contiguous copy, for any layout of x, which is then filled in place."""
+    if isinstance(value, torch.Tensor) and value.dim():
+        raise RuntimeError("masked_fill takes a value without dimensions")
+    shape = broadcast(x.shape, mask.shape)
+    return None if shape is None else empty(shape, x.dtype)
+
+
+@rule(aten._unsafe_masked_index_put_accumulate.default)
 @sized_rule(aten.index_fill.int_Scalar)
-def _index_fill(func: Any, x: Any, *args: Any) -> Any:
+def _copied(func: Any, x: Any, *args: Any) -> Any:
     return dense_like(x)
 
 
-@sized_rule(aten.index_put.default, aten._unsafe_index_put.default)
-def _index_put(func: Any, x: Any, indices: Any, values: Any, *rest: Any) -> Any:
-    _refuse_indices(x, indices, values)
-    return dense_like(x)
+@layout(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
+def _filled_copy(meta: Any, x: Any, *args: Any) -> Any:
+    return dense_like(x.meta)

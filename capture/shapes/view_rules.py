@@ -8,13 +8,17 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.shapes.registry import sized_rule, wrap_dim
+from frameloom.capture.shapes.iteration import wrap_dim
+from frameloom.capture.shapes.registry import KEEPING, sized_rule
 from frameloom.capture.tensors.sized import empty_strided, strides_of
 from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.compare import bounds, equal, fits, same
 from frameloom.ir.symbolic.expr import Int, Size, hint_of, largest, smallest
 
 aten = torch.ops.aten
+KEEPING |= {
+    aten.view.default, aten._unsafe_view.default, aten.alias.default, aten.unsqueeze.default, aten.detach.default,
+}  # fmt: skip
 COMPLEX = {torch.float16: torch.complex32, torch.float32: torch.complex64, torch.float64: torch.complex128}  # fmt: skip
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.shapes.plain_layouts import FRESH, base_of, inputs_are_plain, is_surely_plain
+from frameloom.capture.shapes.plain_layouts import base_of, inputs_are_plain, is_surely_plain
+from frameloom.capture.shapes.registry import FRESH
 from frameloom.capture.symbolic.chain_probe import Backward, Chain, RecordedCall, leading_to
 from frameloom.capture.symbolic.layout_probe import can_be_tried, has_recorded_layout
 from frameloom.capture.tensors.fake import Fake
@@ -33,8 +34,6 @@ ALIASING = frozenset({
     torch.Tensor.reshape_as, torch.Tensor.to, torch.Tensor.unflatten, torch.unflatten,
 })  # fmt: skip
 aten = torch.ops.aten
-# `cat` has the layout of its operands only if these are channels-last.
-MOSTLY_FRESH = FRESH | {aten.cat.default}
 COPYING = frozenset({torch.repeat_interleave, torch.Tensor.repeat_interleave})
 # They use other ops where sizes are 1, whose derivatives have other layouts.
 CONTRACTIONS = frozenset(
@@ -42,6 +41,11 @@ CONTRACTIONS = frozenset(
 )
 # The program sees their answers about layouts at once.
 LAYOUT_QUERIES = frozenset({torch.Tensor.stride, torch.Tensor.is_contiguous})
+
+
+def _is_mostly_fresh(target: Any) -> bool:
+    """Whether results are fresh; `cat` has the layout of its operands only if these are channels-last."""
+    return target in FRESH or target is aten.cat.default
 
 
 @dataclass(eq=False)
@@ -117,14 +121,14 @@ class Assumption:
             return False
         ends = {f.node for f in outputs if isinstance(f, SizedFake) and self._depends_on_order(f)}
         open_ = (f for f in self.results if isinstance(f, SizedFake) and len(f.own_shape) > 1)
-        stack = [f.node for f in open_ if base_of(f.node).target not in MOSTLY_FRESH]
+        stack = [f.node for f in open_ if not _is_mostly_fresh(base_of(f.node).target)]
         passed = set(stack)
         while stack:
             node = stack.pop()
             if node in ends:
                 return True
             for user in node.users:
-                if user not in passed and user.target not in MOSTLY_FRESH:
+                if user not in passed and not _is_mostly_fresh(user.target):
                     passed.add(user)
                     stack.append(user)
         return False

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from frameloom.capture.shapes.registry import is_pointwise
+from frameloom.capture.shapes.pointwise import is_pointwise
 from frameloom.capture.values.numbers.size import SymbolicSize, as_size, steps
 from frameloom.capture.values.numbers.symbolic import SYMBOLS, SymbolicNumber
 from frameloom.errors import Avoid, Break

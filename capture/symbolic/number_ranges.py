@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.shapes.registry import is_pointwise, tiny
+from frameloom.capture.shapes.pointwise import is_pointwise, tiny
 from frameloom.capture.tensors.constant_folding import known_value
 from frameloom.capture.tensors.schema import fakes_in, properties_of
 from frameloom.capture.values.const import ConstValue

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from frameloom.capture.shapes.registry import broadcast
+from frameloom.capture.shapes.iteration import broadcast
 from frameloom.capture.tensors.cast_cache import DEVICES, Casts, without_autocast
 from frameloom.capture.tensors.sized import SizedFake
 from frameloom.ir.symbolic.compare import same

@@ -208,9 +208,10 @@ def empty_strided(
     shape: Sequence[Int], strides: Sequence[Int], dtype: torch.dtype, offset: Int = 0
 ) -> torch.Tensor:
     """Returns a meta tensor, a SizedMeta if needed. A size that is 0 in the captured call is specialized."""
-    shape = [n if _is_possible(n) else int(n) for n in shape]
     if has_sizes(shape, strides, (offset,)):
-        return SizedMeta(shape, strides, dtype, offset)
+        shape = [n if _is_possible(n) else int(n) for n in shape]
+        if has_sizes(shape, strides, (offset,)):
+            return SizedMeta(shape, strides, dtype, offset)
     return _plain(tuple(shape), tuple(strides), dtype, offset)
 
 

@@ -32,7 +32,7 @@ from frameloom.autograd.result_hooks import Hooks, give_own_node
 from frameloom.autograd.saved_tensors import release_saved
 from frameloom.autograd.view_outputs import NOTHING, OutputBuilder, early_views
 from frameloom.capture.autograd.node_split import Window, Windows
-from frameloom.capture.shapes.registry import is_dense
+from frameloom.capture.shapes.iteration import is_dense
 
 present_pass = torch._C._current_graph_task_id
 queue_callback = torch.autograd.Variable._execution_engine.queue_callback

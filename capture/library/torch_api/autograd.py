@@ -21,7 +21,7 @@ from frameloom.capture.autograd.history import history
 from frameloom.capture.guards.surroundings import watch_autograd
 from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
 from frameloom.capture.recording.special_ops import is_checked
-from frameloom.capture.shapes.registry import is_dense
+from frameloom.capture.shapes.iteration import is_dense
 from frameloom.capture.tensors.cast_cache import without_autocast
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.leaves import (

@@ -28,7 +28,7 @@ from frameloom.capture.library.torch_api.gradient_layout_queries import read_pin
 from frameloom.capture.library.torch_api.watched import Watched
 from frameloom.capture.recording.captured_graph import Layout, graph_of, recorded_behind
 from frameloom.capture.recording.special_ops import is_checked
-from frameloom.capture.shapes.registry import is_dense
+from frameloom.capture.shapes.iteration import is_dense
 from frameloom.capture.tensors.cast_cache import without_autocast
 from frameloom.capture.tensors.functionalize import current
 from frameloom.capture.tensors.schema import draws

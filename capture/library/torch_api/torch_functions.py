@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import (
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwargs, knows
-from frameloom.capture.shapes.registry import is_dense
+from frameloom.capture.shapes.iteration import is_dense
 from frameloom.capture.speculation.assume import assume
 from frameloom.capture.tensors.functionalize import is_inference
 from frameloom.capture.values.base import Value

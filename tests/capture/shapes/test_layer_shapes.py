@@ -5,8 +5,7 @@ import itertools
 import pytest
 import torch
 
-from frameloom.capture.shapes.device_layouts import LAYOUTS
-from frameloom.capture.shapes.registry import infer
+from frameloom.capture.shapes.registry import LAYOUTS, infer, load_rules
 from frameloom.capture.tensors.sized import dense_strides, empty_strided
 from frameloom.ir.symbolic.shape_env import ShapeEnv
 from frameloom.ir.symbolic.symint import SizeNode
@@ -53,6 +52,7 @@ def test_attention_on_a_gpu_lies_as_the_query(order):
     sizes = [shape_env.symbol(4, None), 3, shape_env.symbol(5, None), 16]
     strides = dense_strides(sizes, order)
     query = empty_strided(sizes, strides, torch.float32)
+    load_rules()
     layout = LAYOUTS["cuda", aten.scaled_dot_product_attention.default]
     with torch.enable_grad():
         out = layout(empty_strided(sizes, dense_strides(sizes, (3, 2, 1, 0)), torch.float32), query)
