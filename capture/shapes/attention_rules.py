@@ -85,9 +85,7 @@ def _flash_on_cpu(func: Any, q: Any, k: Any, v: Any, *rest: Any, **options: Any)
         return None
     b, h, n, _ = q.shape
     statistics = torch.float32 if q.dtype in (torch.bfloat16, torch.float16) else q.dtype
-    strides = empty([b, n, h], statistics).stride()
-    sums = empty_strided([b, h, n], [strides[0], strides[2], strides[1]], statistics)
-    return dense_like(q), sums
+    return dense_like(q), empty((b, n, h), statistics).transpose(1, 2)
 
 
 @rule(aten._scaled_dot_product_flash_attention.default)

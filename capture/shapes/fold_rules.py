@@ -29,6 +29,11 @@ KEEPING |= {
 }  # fmt: skip
 
 
+OF_NONE = (aten.any.dims, aten.all.dims)  # an empty list means no dimension, unlike for other ops
+WITH_MEANS = (aten.var_mean.correction, aten.std_mean.correction)
+EXTREMES = (aten.amax.default, aten.amin.default)  # have no value for no elements
+
+
 def _dims(dims: Any, rank: int) -> set[int]:
     if dims is None or (not isinstance(dims, int) and not len(dims)):
         return set(range(rank))
@@ -45,18 +50,17 @@ def folds_keep_order() -> bool:
 
 def _reduced(x: Any, dims: set[int], keepdim: bool, dtype: torch.dtype) -> Any:
     """Returns the result of a reduction: contiguous, or with the kept strides in their order."""
-    kept = [d for d in range(x.dim()) if d not in dims]
     if keepdim:
         shape = [1 if d in dims else n for d, n in enumerate(x.shape)]
     else:
-        shape = [x.shape[d] for d in kept]
-    if not kept or not folds_keep_order() or x.is_contiguous():
+        shape = [n for d, n in enumerate(x.shape) if d not in dims]
+    if len(dims) == x.dim() or not folds_keep_order() or x.is_contiguous():
         return empty(shape, dtype)
     if keepdim or not isinstance(x, SizedMeta):
         return None
     strides = iterator_strides(tuple(x.shape), [x], False)
     left = _squeezed(strides, x.shape, dims)
-    return empty_strided(shape, [left[d] for d in kept], dtype)
+    return empty_strided(shape, [n for d, n in enumerate(left) if d not in dims], dtype)
 
 
 def _squeezed(strides: Sequence[Int], shape: Sequence[Int], gone: set[int]) -> list[Int]:
@@ -84,9 +88,9 @@ def _dtype_of_fold(func: Any, dtype: torch.dtype) -> torch.dtype | None:
 
 
 @rule(
-    aten.sum.dim_IntList, aten.mean.dim, aten.any.dim, aten.all.dim, aten.any.dims, aten.all.dims, aten.nansum.default,
+    aten.sum.dim_IntList, aten.mean.dim, aten.any.dim, aten.all.dim, aten.nansum.default, *OF_NONE,
 )  # fmt: skip
-@sized_rule(aten.amax.default, aten.amin.default, aten.logsumexp.default, aten.prod.dim_int)
+@sized_rule(*EXTREMES, aten.logsumexp.default, aten.prod.dim_int)
 def _reduction(
     func: Any, x: Any, dims: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Any:
@@ -94,10 +98,10 @@ def _reduction(
     dtype = dtype or _dtype_of_fold(func, x.dtype)
     if dtype is None:
         return None
-    if func in (aten.any.dims, aten.all.dims) and dims is not None and not len(dims):
-        return empty(x.shape, dtype)  # reduces no dimension, unlike other ops
+    if func in OF_NONE and dims is not None and not len(dims):
+        return empty(x.shape, dtype)
     chosen = _dims(dims, x.dim())
-    if func in (aten.amax.default, aten.amin.default) and not all(x.shape[d] > 0 for d in chosen):
+    if func in EXTREMES and not all(x.shape[d] > 0 for d in chosen):
         return None
     result = _reduced(x, chosen, keepdim, dtype)
     if result is None:
@@ -147,15 +151,17 @@ def _norm(func: Any, x: Any, p: Any, dims: Any, keepdim: bool = False) -> Any:
 
 
 @rule(aten.var.correction, aten.std.correction)
-@sized_rule(aten.var_mean.correction, aten.std_mean.correction)
+@sized_rule(*WITH_MEANS)
 def _var(
     func: Any, x: Any, dims: Any = None, *, correction: Any = None, keepdim: bool = False
 ) -> Any:
     if not x.dtype.is_floating_point:
         return None
     chosen = _dims(dims, x.dim())
-    results = tuple(_reduced(x, chosen, keepdim, x.dtype) for _ in func._schema.returns)
-    return results[0] if len(results) == 1 or results[0] is None else results
+    result = _reduced(x, chosen, keepdim, x.dtype)
+    if result is None or func not in WITH_MEANS:
+        return result
+    return result, _reduced(x, chosen, keepdim, x.dtype)
 
 
 @layout(

@@ -78,7 +78,7 @@ def iterated(operands: list[torch.Tensor], dtype: torch.dtype) -> torch.Tensor |
 
 
 def same_sizes(a: Sequence[Int], b: Sequence[Int]) -> bool:
-    return len(a) == len(b) and all(map(same, a, b))
+    return len(a) == len(b) and all(n is m or same(n, m) for n, m in zip(a, b, strict=True))
 
 
 def broadcast(*shapes: Sequence[Int]) -> tuple[Int, ...] | None:
@@ -102,7 +102,7 @@ def broadcast(*shapes: Sequence[Int]) -> tuple[Int, ...] | None:
 
 def equal_sizes(a: Sequence[Int], b: Sequence[Int]) -> bool:
     """Like `same_sizes`, but where the sizes do not tell, a guard says so."""
-    return len(a) == len(b) and all(map(equal, a, b))
+    return len(a) == len(b) and all(n is m or equal(n, m) for n, m in zip(a, b, strict=True))
 
 
 def expands_to(shape: Sequence[Int], wanted: Sequence[Int]) -> bool:
@@ -270,6 +270,8 @@ def dense_like(t: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tenso
     """
     dtype = dtype or t.dtype
     if is_dense(t):
-        return empty_strided(t.shape, t.stride(), dtype)
+        if isinstance(t, Sized):
+            return empty_strided(t.shape, t.stride(), dtype)
+        return torch.empty_strided(t.shape, t.stride(), dtype=dtype, device="meta")
     order = _iterator_order(tuple(t.shape), [t])
     return empty_strided(t.shape, dense_strides(t.shape, order), dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,11 +23,16 @@ MADE_LIKE = {
 ITERATED = (aten.mse_loss.default, aten.smooth_l1_loss.default)
 
 
+@functools.cache
+def _place_of_reduction(func: Any) -> int:
+    return [a.name for a in func._schema.arguments[2:]].index("reduction")
+
+
 @rule(*MADE_LIKE, *ITERATED)
 @sized_rule(aten.soft_margin_loss.default)
 def _elementwise_loss(func: Any, x: Any, target: Any, *args: Any) -> Any:
-    names = [a.name for a in func._schema.arguments]
-    reduction = dict(zip(names[2:], args, strict=False)).get("reduction", 1)
+    place = _place_of_reduction(func)
+    reduction = args[place] if place < len(args) else 1
     shape = broadcast(x.shape, target.shape)
     if shape is None:
         return None

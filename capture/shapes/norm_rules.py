@@ -18,6 +18,7 @@ from frameloom.capture.shapes.iteration import (
     equal_sizes,
     fresh,
     iterator_strides,
+    same_sizes,
 )
 from frameloom.capture.shapes.refused import of_ints, overloads, refuse
 from frameloom.capture.shapes.registry import FRESH, KEEPING, layout, rule, sized_rule
@@ -27,7 +28,7 @@ from frameloom.capture.tensors.sized import (
     has_channels_last_strides,
     has_sizes,
 )
-from frameloom.ir.symbolic.compare import equal, same
+from frameloom.ir.symbolic.compare import equal
 from frameloom.ir.symbolic.expr import Int
 
 aten = torch.ops.aten
@@ -87,13 +88,14 @@ def _layer_norm(
     func: Any, x: Any, normalized: Sequence[Int], weight: Any, bias: Any, eps: float
 ) -> Any:
     rank = len(normalized)
-    if not 0 < rank <= x.dim() or not all(map(same, x.shape[-rank:], normalized)):
+    if not rank or not same_sizes(x.shape[-rank:], normalized):
         return None
-    shapes = [x.shape, *[[*x.shape[:-rank], *([1] * rank)]] * 2]
+    statistics = [*x.shape[:-rank], *([1] * rank)]
     known = all(p is None or equal_sizes(p.shape, normalized) for p in (weight, bias))
     if known and x.is_contiguous():
-        return tuple(empty(shape, x.dtype) for shape in shapes)
-    return with_hint_layout(func, (x, normalized, weight, bias, eps), {}, shapes)
+        return empty(x.shape, x.dtype), empty(statistics, x.dtype), empty(statistics, x.dtype)
+    given = (x, normalized, weight, bias, eps)
+    return with_hint_layout(func, given, {}, [x.shape, statistics, statistics])
 
 
 @layout(LAYER, devices=("cpu",))

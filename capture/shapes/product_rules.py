@@ -10,15 +10,19 @@ from frameloom.capture.shapes.iteration import broadcast, empty
 from frameloom.capture.shapes.registry import FRESH, rule, sized_rule
 
 aten = torch.ops.aten
+MM, BMM, ADDMM, BADDBMM = (
+    aten.mm.default,
+    aten.bmm.default,
+    aten.addmm.default,
+    aten.baddbmm.default,
+)
 RANKS = {  # of the factors
-    aten.mm.default: (2, 2),
-    aten.bmm.default: (3, 3),
+    MM: (2, 2),
+    BMM: (3, 3),
     aten.mv.default: (2, 1),
     aten.dot.default: (1, 1),
 }
-FRESH |= {
-    aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.mv.default,
-}  # fmt: skip
+FRESH |= {MM, BMM, ADDMM, BADDBMM, aten.mv.default}
 
 
 @rule(*RANKS)
@@ -26,20 +30,20 @@ def _product(func: Any, a: Any, b: Any) -> Any:
     """Raises for different dtypes, which meta kernels do not check."""
     if a.dtype is not b.dtype:
         raise RuntimeError("factors of different dtypes")
-    if (a.dim(), b.dim()) != RANKS[func]:
+    left, right = a.shape, b.shape
+    if (len(left), len(right)) != RANKS[func]:
         return None
-    *rows, inner = a.shape
-    *batch, own = b.shape[: max(b.dim() - 1, 1)]
-    if any(n != m for n, m in zip(rows, batch, strict=False)) or inner != own:
+    k = len(left) - 2 if len(left) > 2 else 0  # dimensions of the batch
+    if left[:k] != right[:k] or left[-1] != right[k]:
         return None
-    return empty((*rows, *b.shape[len(batch) + 1 :]), a.dtype)
+    return empty((*left[:-1], *right[k + 1 :]), a.dtype)
 
 
-@rule(aten.addmm.default, aten.baddbmm.default)
+@rule(ADDMM, BADDBMM)
 def _added_product(func: Any, x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    if func is aten.addmm.default and x.dtype is not a.dtype:
+    if func is ADDMM and x.dtype is not a.dtype:
         raise RuntimeError("factors of different dtypes")
-    out = _product(aten.mm.default if func is aten.addmm.default else aten.bmm.default, a, b)
+    out = _product(MM if func is ADDMM else BMM, a, b)
     if out is None or x.dtype != out.dtype or broadcast(x.shape, out.shape) != tuple(out.shape):
         return None
     return out

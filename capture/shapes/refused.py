@@ -129,27 +129,25 @@ def _of_halves(x: torch.Tensor, *rest: Any) -> bool:
     return x.dtype in (torch.float16, torch.bfloat16)
 
 
-@refuse(aten.multi_margin_loss.default)
-def _is_no_float(x: torch.Tensor, *rest: Any) -> bool:
-    return x.dtype not in (torch.float32, torch.float64)
-
-
-@refuse(aten.masked_select.default)
-def _is_unsigned(x: torch.Tensor, *rest: Any) -> bool:
-    return x.dtype in (torch.uint16, torch.uint32, torch.uint64)
-
-
-@refuse(aten.equal.default)
-def _is_small_float(x: torch.Tensor, *rest: Any) -> bool:
-    return x.is_floating_point() and x.itemsize == 1
-
-
-@refuse(aten.trace.default, device="cpu")
-def _has_no_trace(x: torch.Tensor) -> bool:
-    return _kernel_refuses(aten.trace.default, x.dtype)
+# Ops with kernels for few dtypes.
+FEW = (torch.float32, torch.float64)
+UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+refuse(aten.multi_margin_loss.default)(lambda x, *rest: x.dtype not in FEW)
+refuse(aten.masked_select.default)(lambda x, mask: x.dtype in UNSIGNED)
+refuse(aten.equal.default)(lambda x, y: x.is_floating_point() and x.itemsize == 1)
+refuse(aten.trace.default, device="cpu")(lambda x: _kernel_refuses(aten.trace.default, x.dtype))
 
 
 # --- other arguments
+
+refuse(*_named("bucketize"))(lambda x, boundaries, **options: boundaries.dim() != 1)
+refuse(*_named("cumsum_", "cumprod_"))(lambda x, dim, *, dtype=None: dtype not in (None, x.dtype))
+refuse(*_named("masked_fill", "masked_fill_"))(lambda x, mask, *rest: mask.dtype is not torch.bool)
+refuse(*_named("celu", "celu_"))(lambda x, alpha=1.0: not alpha)
+refuse(*_named("dist"))(lambda x, y, *rest: torch.bool in (x.dtype, y.dtype))
+# The weight is multiplied afterwards.
+refuse(*_named("binary_cross_entropy"))(lambda *args: _of_several_dtypes(*args[:2]))
+refuse(*_named("binary_cross_entropy_backward"))(lambda *args: _of_several_dtypes(*args[:3]))
 
 
 @refuse(*_named("index_fill", "index_fill_"))
@@ -191,11 +189,6 @@ def _is_invalid_side(
     return boundaries.dim() == 0 or not known
 
 
-@refuse(*_named("bucketize"))
-def _is_no_list(x: Any, boundaries: torch.Tensor, **options: Any) -> bool:
-    return boundaries.dim() != 1
-
-
 @refuse(*_named("linalg_vector_norm", "norm"))
 def _is_narrowing(x: torch.Tensor, *rest: Any, dtype: Any = None) -> bool:
     """Whether `dtype` cannot hold the numbers of the operand: norms are computed in a dtype that can."""
@@ -207,11 +200,6 @@ def _is_narrowing(x: torch.Tensor, *rest: Any, dtype: Any = None) -> bool:
         or torch.promote_types(x.dtype, dtype) is not dtype
         or dtype.is_complex != x.dtype.is_complex
     )
-
-
-@refuse(*_named("cumsum_", "cumprod_"))
-def _is_of_another(x: torch.Tensor, dim: Any, *, dtype: Any = None) -> bool:
-    return dtype not in (None, x.dtype)
 
 
 @refuse(*_named("fake_quantize_per_tensor_affine_cachemask"))
@@ -228,11 +216,6 @@ def _quantizes_channels_badly(
     return low > high or not all(fit)
 
 
-@refuse(*_named("masked_fill", "masked_fill_"))
-def _is_no_mask(x: Any, mask: torch.Tensor, *rest: Any) -> bool:
-    return mask.dtype is not torch.bool
-
-
 @refuse(*_named("var", "std", "var_mean", "std_mean"))
 def _are_too_few(
     x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
@@ -242,24 +225,9 @@ def _are_too_few(
     return not x.numel() > 0 or not count > (1 if correction is None else correction)
 
 
-@refuse(*_named("celu", "celu_"))
-def _divides_by_zero(x: Any, alpha: Any = 1.0) -> bool:
-    return not alpha
-
-
-@refuse(*_named("dist"))
-def _of_bools(*args: Any) -> bool:
-    return any(isinstance(a, torch.Tensor) and a.dtype is torch.bool for a in args)
-
-
 @refuse(*_named("huber_loss_backward", "mv"))
 def _of_several_dtypes(*args: Any) -> bool:
     return len({a.dtype for a in args if isinstance(a, torch.Tensor)}) > 1
-
-
-# The weight is multiplied afterwards.
-refuse(*_named("binary_cross_entropy"))(lambda *args: _of_several_dtypes(*args[:2]))
-refuse(*_named("binary_cross_entropy_backward"))(lambda *args: _of_several_dtypes(*args[:3]))
 
 
 @refuse(*_named("mse_loss_backward"))

@@ -11,7 +11,9 @@ from __future__ import annotations
 import functools
 import importlib
 import itertools
+import pkgutil
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -40,10 +42,6 @@ LAYOUTS: dict[tuple[str, Any], Rule] = {}  # by kind of device
 # For plain_layouts.py: ops whose results are fresh and plain for any operands, or plain if the operands are.
 FRESH: set[Any] = set()
 KEEPING: set[Any] = set(PRESERVING)
-KINDS = (
-    "attention", "common", "convolution", "derivative", "fold", "fresh", "image", "index", "library", "loss", "norm", "product", "scatter",
-    "view",
-)  # fmt: skip
 
 
 def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -115,8 +113,9 @@ def as_known(result: Any) -> Any:
 @functools.cache
 def load_rules() -> None:
     """Imports the modules that fill the tables, once."""
-    for name in KINDS:
-        importlib.import_module(f"{__package__}.{name}_rules")
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        if module.name.endswith("_rules"):
+            importlib.import_module(f"{__package__}.{module.name}")
 
 
 def rule(*funcs: Any) -> Callable[[Rule], Rule]:

@@ -7,7 +7,6 @@ specializes its sizes.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from frameloom.capture.tensors.fake import Fake
 from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.compare import fits, same
-from frameloom.ir.symbolic.expr import Int, Size, hint_of, is_size, largest, linear
+from frameloom.ir.symbolic.expr import Int, Size, hint_of, largest, linear
 from frameloom.ir.symbolic.symint import follows, has_ascending_strides
 
 
@@ -195,13 +194,18 @@ def _at_least_1(n: Int) -> Int:
 def assume_elements(*tensors: torch.Tensor) -> None:
     """Assumes that none of them is empty, as in the captured call: otherwise PyTorch chooses another
     kernel."""
-    for n in itertools.chain.from_iterable(t.shape for t in tensors):
-        if isinstance(n, Size):
-            n.shape_env.assume_not_0(n)
+    for t in tensors:
+        for n in t.shape if isinstance(t, Sized) else ():
+            if isinstance(n, Size):
+                n.shape_env.assume_not_0(n)
 
 
 def has_sizes(*numbers: Sequence[Int]) -> bool:
-    return any(is_size(n) for some in numbers for n in some)
+    for some in numbers:
+        for n in some:
+            if isinstance(n, Size):
+                return True
+    return False
 
 
 def empty_strided(
