@@ -36,9 +36,7 @@ from frameloom.ir.lower.geometry import (
     view_of,
 )
 from frameloom.ir.lower.graph_passes.repeats import Repeats, Unfit
-from frameloom.ir.lower.layout import channels_last, onednn
-from frameloom.ir.lower.layout.convolution import convolution
-from frameloom.ir.lower.layout.convolution_backward import convolution_backward
+from frameloom.ir.lower.layout import channels_last, convolution, onednn
 from frameloom.ir.lower.layout.onednn import OneDnn
 from frameloom.ir.lower.layout.relayout import as_returned, is_restrided, with_visible_strides
 from frameloom.ir.lower.loops import loops
@@ -273,9 +271,7 @@ class Lowering:
             except Decline:
                 return self.library_call(node, name)
         if node in self.layouts.channels_last:
-            if name == channels_last.BACKWARD:
-                return convolution_backward(self, node, arguments)
-            return convolution(self, node, arguments)
+            return convolution.lowered(self, node, arguments)
         function = TABLE.get(name)
         if function is not None:
             try:

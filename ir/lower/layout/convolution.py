@@ -1,7 +1,8 @@
-"""Convolutions on channels-last tensors, for the nodes that channels_last.py chose.
+"""Convolutions and their derivatives on channels-last tensors, for the nodes that channels_last.py chose.
 
 On a GPU a loop adds the bias, and fuses with what follows: cuDNN's caller would add it in a separate kernel.
-Convolutions with one-pixel windows become matrix products if that is faster.
+Convolutions with one-pixel windows become matrix products if that is faster, and so do their derivatives.  The
+gradient of the bias is a sum, which fuses with the kernel that computes the gradient that it sums.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frameloom.ir.lower.expr import Expr
 from frameloom.ir.lower.geometry import is_constant, origin, result_of, store_of, view_of
-from frameloom.ir.lower.layout import channels_last, onednn
-from frameloom.ir.lower.layout.channels_last import CONVOLUTION
+from frameloom.ir.lower.layout import channels_last, depthwise, onednn
+from frameloom.ir.lower.layout.channels_last import BACKWARD, CONVOLUTION, RestridedTensor
 from frameloom.ir.lower.layout.relayout import as_returned, restrided
 from frameloom.ir.lower.table import TABLE, Call, Decline, Ref, Result
 from frameloom.ir.program import Buffer, Extern, Kind, is_cuda
@@ -22,6 +24,8 @@ from frameloom.ir.symbolic.expr import number
 
 if TYPE_CHECKING:
     from frameloom.ir.lower.driver import Lowering
+
+SUM = "aten.sum.dim_IntList"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +40,21 @@ class _Convolution:
     meta: Any
 
 
-def convolution(lowering: Lowering, node: torch.fx.Node, arguments: Sequence[Any]) -> Ref:
-    """Returns the result of a convolution that gets channels-last tensors."""
+def lowered(lowering: Lowering, node: torch.fx.Node, arguments: Sequence[Any]) -> Any:
+    """Returns the result of a node that gets channels-last tensors."""
+    derives = str(node.target) == BACKWARD
+    return (_derivatives if derives else _convolution)(lowering, node, arguments)
+
+
+def _as_channels_last(val: Any) -> RestridedTensor:
+    return RestridedTensor(val, channels_last.channels_last_strides(val.shape))
+
+
+def _convolution(lowering: Lowering, node: torch.fx.Node, arguments: Sequence[Any]) -> Ref:
     val: Any = node.meta["val"]
     x, weight, bias = (lowering.argument(a) for a in arguments[:3])
     x = restrided(lowering, x, channels_last.channels_last_strides(x.shape), node)
-    meta = channels_last.RestridedTensor(val, channels_last.channels_last_strides(val.shape))
-    c = _Convolution(x, weight, bias, arguments[3:], meta)
+    c = _Convolution(x, weight, bias, arguments[3:], _as_channels_last(val))
     on_gpu = is_cuda(str(val.device)) or channels_last.everywhere
     if is_constant(weight) and not on_gpu:
         return _packed(lowering, node, c)
@@ -136,3 +148,89 @@ def matrix_product(
         given = (view_of(a), view_of(b))
         lowering.steps.append(Extern(target, given, (), (buffer,), origin(node)))
     return replace(ref, shape=tuple(map(number, meta.shape)), strides=meta.stride())
+
+
+# --- derivatives
+
+
+def _derivatives(
+    lowering: Lowering, node: torch.fx.Node, arguments: Sequence[Any]
+) -> list[Ref | None]:
+    """Returns the gradients of input, weight and bias; None for a gradient that is not requested."""
+    refs = [lowering.argument(a) for a in arguments[:3]]
+    grad, x, weight = (
+        restrided(lowering, r, channels_last.channels_last_strides(r.shape), node) for r in refs
+    )
+    options, mask = arguments[4:10], arguments[10]
+    metas: Any = node.meta["val"]
+    internal_metas = [v if v is None else _as_channels_last(v) for v in metas[:2]]
+    matrices = channels_last.as_product(x, weight, options)
+    gradients: list[Ref | None] = [None, None, None]
+    if (alone := depthwise.depthwise(grad, x, weight, options)) is not None:
+        for k, of in enumerate((alone.of_input, alone.of_weight)):
+            if mask[k] and (value := of()) is not None:
+                gradients[k] = _loop(lowering, node, k, value, internal_metas[k])
+    if matrices is None:
+        missing = [wanted and ref is None for wanted, ref in zip(mask[:2], gradients, strict=False)]
+        if any(missing):
+            given = (grad, x, weight, None, *options)
+            for k, ref in enumerate(
+                _gradients_of_library(lowering, node, given, missing, internal_metas)
+            ):
+                gradients[k] = gradients[k] or ref
+    else:
+        pixels_of_x, (out, channels) = matrices[0], weight.shape[:2]
+        flat = replace(grad, shape=(pixels_of_x.shape[0], out), strides=(out, 1))
+        if mask[0]:
+            rows = replace(weight, shape=(out, channels), strides=(channels, 1))
+            gradients[0] = _gradient(lowering, node, 0, flat, rows, internal_metas[0])
+        if mask[1]:
+            columns = replace(flat, shape=flat.shape[::-1], strides=flat.strides[::-1])
+            gradients[1] = _gradient(lowering, node, 1, columns, pixels_of_x, internal_metas[1])
+    if mask[2]:
+        call = Call(SUM, ("self", "dim", "keepdim", "dtype"), (result_of(metas[2]),))
+        value = TABLE[SUM](call, grad, [0, 2, 3], False, None)
+        gradients[2] = _loop(lowering, node, 2, value, metas[2])
+    return gradients
+
+
+def _loop(lowering: Lowering, node: torch.fx.Node, k: int, value: Expr, internal_meta: Any) -> Ref:
+    """Computes the k-th gradient as a loop; `internal_meta`: its geometry if the program does not see it."""
+    seen = node.meta["val"][k]
+    meta = seen if (node, k) in lowering.visible else internal_meta
+    kind = Kind.OUTPUT if (node, k) in lowering.returned else Kind.TEMP
+    ref = lowering.ref(lowering.buffer(f"{node.name}_{k}", meta, kind), meta)
+    name = SUM if k == 2 else BACKWARD
+    lowering.steps.append(lowering.kernel(name, store_of(ref, value), node))
+    return ref
+
+
+def _gradients_of_library(
+    lowering: Lowering, node: torch.fx.Node, given: Sequence[Any], mask: Sequence[bool],
+    internal_metas: Sequence[Any],
+) -> list[Ref | None]:  # fmt: skip
+    results: list[Buffer | None] = [None, None, None]
+    refs: list[Ref | None] = [None, None]
+    for k in range(2):
+        if mask[k]:
+            buffer = lowering.buffer(f"{node.name}_{k}", internal_metas[k], Kind.EXTERN)
+            results[k], refs[k] = buffer, lowering.ref(buffer, internal_metas[k])
+    args = lowering.plain((*given, (mask[0], mask[1], False)))
+    lowering.steps.append(Extern(BACKWARD, args, (), tuple(results), origin(node)))
+    return [ref and as_returned(lowering, node, ref, k) for k, ref in enumerate(refs)]
+
+
+def _gradient(
+    lowering: Lowering, node: torch.fx.Node, k: int, a: Ref, b: Ref, internal_meta: Any
+) -> Ref:
+    """Computes the k-th gradient as a @ b."""
+    name, seen = f"{node.name}_{k}", node.meta["val"][k]
+    if (node, k) not in lowering.visible:
+        kind = Kind.OUTPUT if (node, k) in lowering.returned else Kind.TEMP
+        return matrix_product(lowering, node, name, a, b, internal_meta, kind)
+    if channels_last.is_dense_channels_last(seen.shape, seen.stride()):
+        gradient = matrix_product(lowering, node, name, a, b, internal_meta, Kind.OUTPUT)
+        return replace(gradient, strides=tuple(map(number, seen.stride())))
+    return as_returned(
+        lowering, node, matrix_product(lowering, node, f"{name}_raw", a, b, internal_meta), k
+    )
