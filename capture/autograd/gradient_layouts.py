@@ -18,7 +18,7 @@ from frameloom.capture.autograd.prune import LEFT
 from frameloom.capture.recording.backward_marks import summed
 from frameloom.capture.recording.captured_graph import Layout, behind, graph_of
 from frameloom.capture.shapes.device_layouts import on_device
-from frameloom.capture.shapes.node_inference import infer_node
+from frameloom.capture.shapes.registry import infer_node
 from frameloom.capture.shapes.view_rules import infer_size, view_strides
 from frameloom.capture.symbolic.saved_sizes import given_sizes
 from frameloom.capture.tensors.fake import Fake

@@ -23,8 +23,7 @@ import torch
 import torch.fx
 
 from frameloom.capture.recording.captured_graph import CapturedGraph
-from frameloom.capture.shapes.node_inference import infer_node
-from frameloom.capture.shapes.registry import LAYOUTS
+from frameloom.capture.shapes.registry import LAYOUTS, infer_node
 from frameloom.capture.tensors.fake import Fake
 
 aten = torch.ops.aten

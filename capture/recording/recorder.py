@@ -43,8 +43,8 @@ from frameloom.capture.recording.views import reshape, view
 from frameloom.capture.recording.writes import write_op
 from frameloom.capture.recording.written_parts import WrittenPart
 from frameloom.capture.shapes.device_layouts import on_device
-from frameloom.capture.shapes.node_inference import infer_node
 from frameloom.capture.shapes.refused import check_arguments
+from frameloom.capture.shapes.registry import infer_node
 from frameloom.capture.symbolic.dynamic_policy import Pattern
 from frameloom.capture.symbolic.layout_assumptions import LayoutAssumptions
 from frameloom.capture.symbolic.number_inputs import (

@@ -20,7 +20,13 @@ from frameloom.capture.shapes.iteration import (
     wrap_dim,
 )
 from frameloom.capture.shapes.registry import FRESH, layout, rule, sized_rule
-from frameloom.capture.tensors.sized import SizedMeta, empty_strided, has_sizes, specialized
+from frameloom.capture.tensors.sized import (
+    SizedMeta,
+    empty_strided,
+    has_contiguous_strides,
+    has_sizes,
+    specialized,
+)
 from frameloom.ir.symbolic.expr import Int, Size
 
 aten = torch.ops.aten
@@ -34,7 +40,12 @@ def _index(func: Any, x: Any, indices: Sequence[Any]) -> Any:
     if not at or any(indices[d].dtype in MASKS for d in at) or len(indices) > x.dim():
         return None
     if not has_sizes(x.shape, *(indices[d].shape for d in at)):
-        if len(at) == 1 and x.numel() and _is_plain(x) and _is_plain(indices[at[0]]):
+        if (
+            len(at) == 1
+            and x.numel()
+            and has_contiguous_strides(x)
+            and has_contiguous_strides(indices[at[0]])
+        ):
             index = indices[at[0]]
             return empty((*x.shape[: at[0]], *index.shape, *x.shape[at[0] + 1 :]), x.dtype)
         return _index_result(x, indices, same_strides=False)
@@ -68,7 +79,11 @@ def _sized_index_result(x: torch.Tensor, indices: list[Any], at: list[int]) -> A
         return None
     before, after = around(x.shape, at)
     shape = (*before, *middle, *after)
-    if _are_neighbours(at) and _is_plain(x) and all(map(_is_plain, chosen)):
+    if (
+        _are_neighbours(at)
+        and has_contiguous_strides(x)
+        and all(map(has_contiguous_strides, chosen))
+    ):
         return empty(shape, x.dtype)
     outer, inner = around(x.stride(), at)
     own = (*outer, *[0] * len(middle), *inner)
@@ -87,11 +102,6 @@ def _reshaped(index: torch.Tensor, before: int, after: int) -> torch.Tensor:
     tail: Int = outer[-1][1] if outer else 1
     shape = (*[1] * before, *sizes, *[1] * after)
     return SizedMeta(shape, (*[lead] * before, *strides, *[tail] * after), index.dtype)
-
-
-def _is_plain(t: torch.Tensor) -> bool:
-    """Whether the strides are plain, also in dimensions of size 1, which have an order among the others."""
-    return same_sizes(t.stride(), empty(t.shape, t.dtype).stride())
 
 
 @layout(aten.index.Tensor, devices=("cuda",))

@@ -10,7 +10,7 @@ import torch
 
 from frameloom.capture.shapes.hint_layouts import with_hint_layout
 from frameloom.capture.shapes.iteration import broadcast, dense_like, empty, equal_sizes, iterated
-from frameloom.capture.shapes.registry import layout, rule, sized_rule
+from frameloom.capture.shapes.registry import is_sized, layout, rule, sized_rule
 from frameloom.ir.symbolic.compare import equal
 
 aten = torch.ops.aten
@@ -39,7 +39,7 @@ def _elementwise_loss(func: Any, x: Any, target: Any, *args: Any) -> Any:
     if func in ITERATED:
         dtype = torch.promote_types(x.dtype, target.dtype)
         return empty((), dtype) if reduction else iterated([x, target], dtype)
-    if equal_sizes(x.shape, target.shape):
+    if not is_sized((x, target)) and x.shape == target.shape:
         if func in MADE_LIKE and not reduction:
             return dense_like((x, target)[MADE_LIKE[func]])
         if func is aten.huber_loss.default:

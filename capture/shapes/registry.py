@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.fx
 
 from frameloom.capture.shapes.inferred_cache import inferred
 from frameloom.capture.shapes.pointwise import PRESERVING, is_pointwise, pointwise
 from frameloom.capture.shapes.probe import fit_by_probing
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.schema import META, properties_of
 from frameloom.capture.tensors.sized import (
     SizedMeta,
     empty_strided,
@@ -29,11 +32,11 @@ from frameloom.capture.tensors.sized import (
 )
 from frameloom.config import config
 from frameloom.debug import log
+from frameloom.errors import Break
 from frameloom.ir.symbolic.expr import Size
 from frameloom.ir.symbolic.symint import size_of
 
 aten = torch.ops.aten
-COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd  # consists of other ops
 Rule = Callable[..., Any]
 # An op has a rule in one of the two tables.
 RULES: dict[Any, Rule] = {}
@@ -62,6 +65,26 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 SizedMeta.infer = staticmethod(infer)
 
 
+def infer_node(func: Any, args: Any, kwargs: Any) -> Any:
+    """Returns meta tensors like the results of an op on the arguments' nodes."""
+
+    def meta(a: Any) -> Any:
+        if not isinstance(a, torch.fx.Node):
+            return a
+        val = a.meta["val"]
+        return val.meta if isinstance(val, Fake) else val  # a number
+
+    meta_args = torch.fx.node.map_aggregate(args, meta)
+    meta_kwargs = dict(torch.fx.node.map_aggregate(kwargs, meta)) if kwargs else {}
+    if properties_of(func).takes_device:
+        meta_kwargs["device"] = META
+        meta_kwargs.pop("pin_memory", None)
+    try:
+        return infer(func, meta_args, meta_kwargs)
+    except NotImplementedError as error:
+        raise Break("unsupported_op", f"{func}: sizes of its result are not known") from error
+
+
 def is_sized(args: Any) -> bool:
     """Whether sizes among the arguments are symbolic."""
     return any(
@@ -79,7 +102,7 @@ def _infer_sized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         result = rule(func, *args, **kwargs)
         if result is not None:
             return as_known(result)
-    if func.has_kernel_for_dispatch_key(COMPOSITE):
+    if properties_of(func).is_composite:
         return as_known(func.decompose(*args, **kwargs))
     if not func._schema.returns:
         return None

@@ -4,8 +4,10 @@ import itertools
 
 import pytest
 import torch
+import torch.nn.functional as F
 
-from frameloom.capture.shapes.registry import LAYOUTS, infer, load_rules
+import frameloom
+from frameloom.capture.shapes.registry import LAYOUTS, RULES, SIZED_RULES, infer, load_rules
 from frameloom.capture.tensors.sized import dense_strides, empty_strided
 from frameloom.ir.symbolic.shape_env import ShapeEnv
 from frameloom.ir.symbolic.symint import SizeNode
@@ -57,3 +59,22 @@ def test_attention_on_a_gpu_lies_as_the_query(order):
     with torch.enable_grad():
         out = layout(empty_strided(sizes, dense_strides(sizes, (3, 2, 1, 0)), torch.float32), query)
     assert tuple(out.shape) == tuple(sizes) and tuple(out.stride()) == tuple(strides)
+
+
+def test_an_op_has_one_rule():
+    load_rules()
+    assert RULES and SIZED_RULES and not RULES.keys() & SIZED_RULES.keys()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_losses_of_images(dynamic):
+    images, target = torch.rand(2, 5, 3, 3), torch.zeros(2, 3, 3, dtype=torch.int64)
+    for weight in (None, torch.rand(5)):
+        for reduction in ("none", "mean"):
+
+            def fn(images, target, weight=weight, reduction=reduction):
+                return F.nll_loss(images, target, weight, reduction=reduction)
+
+            for x in (images, images.contiguous(memory_format=torch.channels_last)):
+                found = frameloom.jit(fn, backend="eager", dynamic=dynamic)(x, target)
+                torch.testing.assert_close(found, fn(x, target), check_stride=True)
