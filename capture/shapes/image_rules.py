@@ -60,7 +60,7 @@ def _not_of_floats(x: Any, *rest: Any) -> bool:
     return not x.is_floating_point()
 
 
-@refuse(aten._adaptive_avg_pool2d.default, aten._adaptive_avg_pool3d.default)
+@refuse(*overloads(aten._adaptive_avg_pool2d, aten._adaptive_avg_pool3d))
 def _is_of_nothing(x: Any, *rest: Any) -> bool:
     return _is_empty(x.shape[1:])
 
@@ -132,10 +132,10 @@ def _results(x: Any, shape: Sequence[Int], with_places: bool) -> Any:
     return values, as_suggested(x, shape, torch.int64)
 
 
-@refuse(aten.im2col.default)
+@refuse(*overloads(aten.im2col))
 def _unfolds_badly(
-    x: Any, kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Any
-) -> bool:
+    x: Any, kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Any, **options: Any
+) -> bool:  # fmt: skip
     return min(padding) < 0 or (of_ints(x) and x.dtype is not torch.bool)
 
 

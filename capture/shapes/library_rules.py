@@ -1,5 +1,5 @@
 """Rules and layouts of shapes/registry.py for library functions: linear algebra, Fourier transforms, histograms,
-quantization. Most have no meta kernel, or one with another layout."""
+quantization, recurrent layers. Most have no meta kernel, or one with another layout."""
 
 from __future__ import annotations
 
@@ -130,3 +130,19 @@ def _histogramdd_of_edges(
 @sized_rule(aten.histc.default)
 def _histc(func: Any, x: Any, bins: Int, *rest: Any) -> Any:
     return empty([bins], x.dtype) if bins > 0 else None
+
+
+@sized_rule(aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input, aten.lstm.input)
+def _recurrent(
+    func: Any, x: Any, hidden: Any, params: Any, biases: bool, layers: int, dropout: float, train: bool, both: bool,
+    batch_first: bool,
+) -> Any:  # fmt: skip
+    states = hidden if isinstance(hidden, list | tuple) else [hidden]
+    length, batch = (1, 0) if batch_first else (0, 1)
+    width = states[0].shape[-1] * (2 if both else 1)
+    shape = [x.shape[length], x.shape[batch], width]
+    out = empty(shape, x.dtype)
+    if batch_first:
+        strides = out.stride()
+        out = empty_strided([shape[1], shape[0], width], [strides[1], strides[0], 1], x.dtype)
+    return out, *(empty(s.shape, x.dtype) for s in states)

@@ -58,7 +58,7 @@ refuse(
 )(of_ints)  # fmt: skip
 
 
-@refuse(LAYER, GROUP)
+@refuse(*overloads(aten.native_layer_norm, aten.native_group_norm))
 def _is_mixed(x: torch.Tensor, *rest: Any) -> bool:
     """Whether the dtypes are mixed in a refused way. Only 16-bit inputs may have parameters of another dtype:
     float32."""

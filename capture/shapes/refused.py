@@ -111,10 +111,10 @@ MADE: dict[Any, Callable[[torch.dtype], bool]] = {
 
 # --- the dtype of the first argument
 
+PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot")
 
-@refuse(
-    *_named("mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot"), device="cuda"
-)
+
+@refuse(*(getattr(aten, name).default for name in PRODUCTS), device="cuda")
 @refuse(
     *_named("std", "var", "std_mean", "var_mean"), aten.log_sigmoid_forward.default,
     aten.binary_cross_entropy_with_logits.default, aten.logcumsumexp.default, aten.glu.default, aten.nll_loss_forward.default,

@@ -78,3 +78,21 @@ def test_losses_of_images(dynamic):
             for x in (images, images.contiguous(memory_format=torch.channels_last)):
                 found = frameloom.jit(fn, backend="eager", dynamic=dynamic)(x, target)
                 torch.testing.assert_close(found, fn(x, target), check_stride=True)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("layer", [torch.nn.GRU, torch.nn.LSTM, torch.nn.RNN])
+def test_recurrent_layers_take_one_graph_for_all_lengths(layer, batch_first):
+    module = layer(4, 5, 2, bidirectional=True, batch_first=batch_first)
+    graphs = []
+
+    def backend(graph, examples):
+        graphs.append(graph)
+        return graph.forward
+
+    jitted = frameloom.jit(lambda x: module(x)[0] + 0, backend=backend, dynamic=True)
+    with torch.no_grad():
+        for shape in ((3, 6, 4), (5, 2, 4), (7, 3, 4)):
+            x = torch.rand(shape)
+            torch.testing.assert_close(jitted(x), module(x)[0] + 0, check_stride=True)
+    assert len(graphs) == 1
