@@ -1,4 +1,4 @@
-"""Code generation: `generate(kernels)` gives C++ sources; library calls are looked up in extern.py."""
+"""Code generation: `generate(kernels)` gives C++ sources; kernels with one structure share a text."""
 
 from frameloom.codegen.cpp.module import KernelEntry, SourceFile, generate
 

@@ -139,9 +139,8 @@ def simplify_masks(program: Program) -> Program:
     stores: dict[Buffer, list[Store]] = {}
     for position, step, mask in calls_with_masks(program):
         if not stores:
-            for kernel in program.steps:
-                for s in kernel.stores if isinstance(kernel, Kernel) else ():
-                    stores.setdefault(s.buffer, []).append(s)
+            for s in (s for kernel in program.kernels for s in kernel.stores):
+                stores.setdefault(s.buffer, []).append(s)
         written = stores.get(mask.buffer, ())
         if mask.buffer.kind is not Kind.TEMP or len(written) != 1 or mask.torch_dtype is not None:
             continue

@@ -11,32 +11,30 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from frameloom.ir import philox
 from frameloom.ir.dtype import DType
-from frameloom.ir.library import DRAW, LAZY, READ
+from frameloom.ir.library import DRAW, LAZY, READ, overload
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.numbers import MEANING
 from frameloom.ir.ops import Op
 from frameloom.ir.passes.batch import expand
-from frameloom.ir.passes.memory import buffers_of
-from frameloom.ir.passes.templates import kernels_of
 from frameloom.ir.program import (
     Buffer,
     Check,
     Extern,
     Kernel,
-    KernelList,
     Kind,
     NumberStep,
     Program,
     Step,
     Store,
     View,
+    map_leaves,
 )
 from frameloom.ir.reductions import combining_op, identity
 from frameloom.ir.substitute import topological
@@ -116,18 +114,16 @@ def run(
     sizes.given(program, inputs, memory)
     for general in program.steps:
         step = sizes.step(general)
-        for buffer in buffers_of(step):
+        for buffer in step.buffers:
             if buffer not in memory and buffer.kind in (Kind.OUTPUT, Kind.TEMP):
                 memory[buffer] = _fresh(sizes.buffer(buffer), unwritten, on_devices)
-        if isinstance(step, Kernel):
-            run_kernel(step, memory)
-        elif isinstance(step, KernelList):
-            instances = tuple(map(sizes.instance, step.instances))
-            for kernel in kernels_of(replace(step, instances=instances)):
-                run_kernel(kernel, memory)
-        elif isinstance(step, Check):
+        for kernel in step.kernels:
+            run_kernel(kernel, memory)
+        if isinstance(step, Check):
             if bool(_flat(step.buffer, memory)[0]):
                 raise getattr(builtins, step.exception)(step.message)
+        elif not isinstance(step, Extern):
+            pass
         elif step.target == DRAW:
             assert take is not None, "the program draws random numbers"
             for result, number in zip(step.results, take(step.args[1]), strict=True):
@@ -370,10 +366,14 @@ def _reduce(n: Node, value: Value) -> Value:
 def run_extern(step: Extern, memory: dict[Buffer, Tensor], sizes: KnownSizes | None = None) -> None:
     """Calls the ATen overload; copies results into OUTPUT and TEMP buffers."""
     sizes = sizes or KnownSizes()
-    result = overload(step.target)(
-        *(_tensors(a, memory) for a in step.args),
-        **{k: _tensors(v, memory) for k, v in step.kwargs},
-    )
+
+    def given(value: Any) -> Any:
+        if isinstance(value, View):
+            return view(value, memory)
+        return memory[value].item() if isinstance(value, Buffer) else value  # a number
+
+    args, kwargs = map_leaves(given, (step.args, step.kwargs))
+    result = overload(step.target)(*args, **dict(kwargs))
     several = result if isinstance(result, tuple) else (result,) if step.results else ()
     # A result that was not requested is None.
     tensors = [t for r in several for t in ([None] if r is None else flatten(r))]
@@ -398,14 +398,6 @@ def run_extern(step: Extern, memory: dict[Buffer, Tensor], sizes: KnownSizes | N
             _of(buffer, memory).copy_(tensor)
 
 
-def overload(target: str) -> Any:
-    """Returns the callable for a name such as "aten.add.Tensor"."""
-    op: Any = torch.ops
-    for part in target.split("."):
-        op = getattr(op, part)
-    return op
-
-
 def flatten(result: Any) -> list[Tensor]:
     """Returns the tensors among the results of a library call, in order."""
     if isinstance(result, torch.Tensor):
@@ -413,13 +405,3 @@ def flatten(result: Any) -> list[Tensor]:
     if isinstance(result, (tuple, list)):
         return [t for r in result for t in flatten(r)]
     return []
-
-
-def _tensors(arg: Any, memory: dict[Buffer, Tensor]) -> Any:
-    if isinstance(arg, View):
-        return view(arg, memory)
-    if isinstance(arg, Buffer):  # a number
-        return memory[arg].item()
-    if isinstance(arg, (list, tuple)):
-        return type(arg)(_tensors(a, memory) for a in arg)
-    return arg

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+
+from frameloom.errors import FrameloomError
 
 # A step of our own: (device, increment) -> seed and offset of the device's generator; the offset then grows
 # by increment.
@@ -32,3 +35,39 @@ _COLLECTIVE = ("_c10d_functional.", "_c10d_functional_autograd.", "c10d.")
 
 def is_collective(target: str) -> bool:
     return target.startswith(_COLLECTIVE)
+
+
+@functools.cache
+def overload(target: str) -> Any:
+    """Returns the callable for a name such as "aten.add.Tensor"."""
+    op: Any = torch.ops
+    for part in target.split("."):
+        op = getattr(op, part, None)
+        if op is None:
+            raise FrameloomError(f"PyTorch {torch.__version__} has no operator {target}")
+    return op
+
+
+class Effects(NamedTuple):
+    mutates: bool  # writes to its tensor arguments
+    beyond_results: bool  # does more than return results
+
+
+def effects(target: str) -> Effects:
+    """Returns what a library call does besides returning results."""
+    return Effects(False, False) if target in CALLS else _effects(target)
+
+
+@functools.cache
+def _effects(target: str) -> Effects:
+    if target in OWN:
+        return Effects(False, target == DRAW)
+    try:
+        op = overload(target)
+    except FrameloomError:
+        return Effects(True, True)
+    # native_batch_norm updates its running statistics, but its schema does not say so.
+    mutates = op._schema.is_mutable or target == "aten.native_batch_norm.default"
+    is_random = torch.Tag.nondeterministic_seeded in op.tags
+    has_other_effect = is_random or not op._schema.returns or is_collective(target)
+    return Effects(mutates, mutates or has_other_effect)

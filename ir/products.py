@@ -16,7 +16,6 @@ from dataclasses import replace
 from frameloom.ir import index
 from frameloom.ir import node as ir
 from frameloom.ir.library import OUT_FORMS
-from frameloom.ir.passes.memory import reads_of
 from frameloom.ir.program import (
     Buffer,
     Extern,
@@ -149,15 +148,12 @@ def _is_computed(view: View, program: Program) -> bool:
     """Whether a kernel writes the operand only for this call: then it can write it aligned."""
     if view.buffer.kind is not Kind.TEMP:
         return False
-    readers = [s for s in program.steps if view.buffer in reads_of(s)]
-    return len(readers) == 1 and any(
-        isinstance(s, Kernel) and any(t.buffer == view.buffer for t in s.stores)
-        for s in program.steps
-    )
+    readers = [s for s in program.steps if view.buffer in s.reads]
+    return len(readers) == 1 and any(view.buffer in kernel.writes for kernel in program.kernels)
 
 
 def _has_library_reader(buffer: Buffer, program: Program) -> bool:
-    return any(isinstance(s, Extern) and buffer in reads_of(s) for s in program.steps)
+    return any(buffer in call.reads for call in program.library_calls)
 
 
 def _padded(shape: Sequence[int], name: str, like: Buffer) -> Buffer:

@@ -17,7 +17,7 @@ from frameloom.config import config
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node
 from frameloom.ir.ops import COMMUTATIVE, LEAVES, Op
-from frameloom.ir.program import Kernel, Program, Store, is_cuda
+from frameloom.ir.program import Program, Store, is_cuda
 from frameloom.ir.substitute import transform
 
 Number = bool | int | float
@@ -160,9 +160,7 @@ def _rewriter(on_gpu: bool) -> Rewriter:
 def simplify(program: Program) -> Program:
     """Returns `program` with all rules applied to every kernel."""
     steps = tuple(
-        replace(s, stores=_simplify(s.stores, _rewriter(is_cuda(s.device))))
-        if isinstance(s, Kernel)
-        else s
+        s.with_stores(lambda stores: _simplify(stores, _rewriter(is_cuda(stores[0].buffer.device))))
         for s in program.steps
     )
     return replace(program, steps=steps)

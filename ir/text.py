@@ -24,17 +24,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from frameloom.ir.dtype import DType
+from frameloom.ir.kernel_list import KernelList
 from frameloom.ir.node import Axis, Node, Reduce
 from frameloom.ir.ops import Op
-from frameloom.ir.passes.memory import buffers_of
-from frameloom.ir.passes.templates import kernels_of
 from frameloom.ir.philox import Stream
 from frameloom.ir.program import (
     Buffer,
     Check,
     Extern,
     Kernel,
-    KernelList,
     Kind,
     Program,
     Scatter,
@@ -64,24 +62,20 @@ def _show_program(program: Program) -> str:
     buffers: dict[Buffer, None] = dict.fromkeys(program.inputs)
     buffers.update(dict.fromkeys(b for b, _ in program.constants))
     for step in program.steps:
-        buffers.update(dict.fromkeys(buffers_of(step)))
-    for out in program.outputs:
-        if isinstance(out, View):
-            buffers[out.buffer] = None
+        buffers.update(dict.fromkeys(step.buffers))
+    buffers.update(dict.fromkeys(program.returned))
     lines = [_show_buffer(b) for b in buffers]
     for n in program.numbers:
         lines.append(f"# {n.result} = {n.op}({', '.join(map(str, n.operands))})")
     for step in program.steps:
-        if isinstance(step, Kernel):
-            lines += _show_kernel(step)
-        elif isinstance(step, KernelList):
-            lines.append(f"# one launch, {step.name!r}, for {len(step.instances)} kernels")
-            for kernel in kernels_of(step):
-                lines += _show_kernel(kernel)
+        if isinstance(step, Extern):
+            lines.append(_show_extern(step))
         elif isinstance(step, Check):
             lines.append(f"check({step.buffer.name}, {step.exception!r}, {step.message!r})")
-        else:
-            lines.append(_show_extern(step))
+        elif isinstance(step, KernelList):
+            lines.append(f"# one launch, {step.name!r}, for {len(step.instances)} kernels")
+        for kernel in step.kernels:
+            lines += _show_kernel(kernel)
     outs = "".join(
         f"const({_plain(o[0])}), " if isinstance(o, tuple) else f"{_plain(o)}, "
         for o in program.outputs

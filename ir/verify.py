@@ -14,18 +14,16 @@ from frameloom.ir.library import DRAW, OUT_FORMS
 from frameloom.ir.node import Axis, Node, index
 from frameloom.ir.ops import BINARY, COMPARES, FLOAT_ONLY, PREDICATES, UNARY, Op
 from frameloom.ir.passes.batch import expand
-from frameloom.ir.passes.memory import reads_of, size_in_bytes, writes_of
+from frameloom.ir.passes.memory import size_in_bytes
 from frameloom.ir.passes.sink_checks import bad_positions
-from frameloom.ir.passes.templates import kernels_of
 from frameloom.ir.program import (
     SCATTER_KINDS,
     Buffer,
+    Check,
     Extern,
     Kernel,
-    KernelList,
     Kind,
     Program,
-    Step,
     Store,
     View,
 )
@@ -59,8 +57,7 @@ def verify(program: Program, blame: str = "") -> None:
     elements: dict[Buffer, int] = {}  # how many elements of each buffer kernels have stored
     for k, step in enumerate(program.steps):
         try:
-            read, written_here = reads_of(step), writes_of(step)
-            kernels = _kernels_of(step)
+            read, written_here, kernels = step.reads, step.writes, step.kernels
             stored = _offsets(kernels)
             read_too = set(read) if kernels else set()
             for buffer in [*read, *written_here]:
@@ -85,17 +82,15 @@ def verify(program: Program, blame: str = "") -> None:
                 stored_offsets.setdefault(buffer, set()).update(stored.get(buffer, ()))
                 count = _stored(kernels, buffer) if kernels else _count(buffer)
                 elements[buffer] = elements.get(buffer, 0) + count
-            if isinstance(step, KernelList):
-                _check_independent(step.name, kernels)
-            if isinstance(step, Kernel | KernelList):
-                for kernel in kernels:
-                    if kernel.name in names:
-                        raise _Fault(f"two kernels have the name {kernel.name!r}")
-                    names.add(kernel.name)
-                    verify_kernel(kernel)
-            elif isinstance(step, Extern):
+            _check_independent(kernels)
+            for kernel in kernels:
+                if kernel.name in names:
+                    raise _Fault(f"two kernels have the name {kernel.name!r}")
+                names.add(kernel.name)
+                verify_kernel(kernel)
+            if isinstance(step, Extern):
                 _check_extern(step)
-            elif step.buffer.dtype is not DType.BOOL:
+            elif isinstance(step, Check) and step.buffer.dtype is not DType.BOOL:
                 raise _Fault(f"a check of {step.buffer}, which is not bool")
             written.update(written_here)
         except _Fault as fault:
@@ -107,12 +102,6 @@ def verify(program: Program, blame: str = "") -> None:
             raise VerifyError(
                 f"{blame}: output {out} is temporary or never written\n{show(program)}"
             )
-
-
-def _kernels_of(step: Step) -> tuple[Kernel, ...]:
-    if isinstance(step, KernelList):
-        return kernels_of(step)
-    return (step,) if isinstance(step, Kernel) else ()
 
 
 def _offsets(kernels: Sequence[Kernel]) -> dict[Buffer, set[Node]]:
@@ -140,7 +129,7 @@ def _missing(buffer: Buffer, written: set[Buffer]) -> bool:
 def _message(program: Program, k: int, fault: _Fault, blame: str) -> str:
     step = program.steps[k]
     around = [
-        f"{'>' if i == k else ' '} {i}: {s.name if isinstance(s, Kernel | KernelList) else s}"
+        f"{'>' if i == k else ' '} {i}: {getattr(s, 'name', s)}"
         for i, s in enumerate(program.steps)
         if abs(i - k) <= 2
     ]
@@ -155,12 +144,12 @@ def _message(program: Program, k: int, fault: _Fault, blame: str) -> str:
 # --- kernels
 
 
-def _check_independent(name: str, kernels: Sequence[Kernel]) -> None:
-    writer: dict[Buffer, Kernel] = {b: k for k in kernels for b in writes_of(k)}
+def _check_independent(kernels: Sequence[Kernel]) -> None:
+    writer: dict[Buffer, Kernel] = {b: k for k in kernels for b in k.writes}
     for k in kernels:
-        for b in [*reads_of(k), *writes_of(k)]:
+        for b in k.buffers:
             if writer.get(b, k) is not k:
-                raise _Fault(f"{k.name} and {writer[b].name} of {name} both touch {b}")
+                raise _Fault(f"{k.name} and {writer[b].name} both touch {b}")
 
 
 def verify_kernel(kernel: Kernel) -> None:

@@ -42,10 +42,9 @@ from frameloom.ir.lower import lower
 from frameloom.ir.lower.graph_passes.batch_norm import fold_batch_norms
 from frameloom.ir.lower.graph_passes.constants import Constants, evaluate
 from frameloom.ir.lower.layout.channels_last import ACTUAL_STRIDES
-from frameloom.ir.passes.dependence import is_mutating
 from frameloom.ir.passes.fuse import fuse
-from frameloom.ir.passes.memory import MemoryPlan, plan_memory, views_in, writes_of
-from frameloom.ir.program import Extern, Kernel, KernelList, Program, View
+from frameloom.ir.passes.memory import MemoryPlan, plan_memory
+from frameloom.ir.program import Program, View
 from frameloom.ir.symbolic.compare import same
 from frameloom.ir.symbolic.expr import Int
 from frameloom.ir.text import show
@@ -308,7 +307,6 @@ def _assembled(
     while_building: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> tuple[Compiled, GraphReport]:
     program = written.programs[-1]
-    kernels = [s for s in program.steps if isinstance(s, Kernel | KernelList)]
     with trail.stage("build"), while_building():
         built = build_all(written.texts)
     with trail.stage("plan"):
@@ -316,10 +314,7 @@ def _assembled(
         plan = assemble(captured, program, written.memory, built, specializer)
         if options.replay:
             plan = replayed(plan, program, captured)
-        calls = [s for s in program.steps if isinstance(s, Extern)]
-        counted = {b for s in calls for b in writes_of(s)}
-        mutating = (s for s in calls if is_mutating(s.target))
-        counted.update(v.buffer for s in mutating for v in views_in((s.args, s.kwargs)))
+        counted = {b for call in program.library_calls for b in call.changes}
         if any(program.inputs[k] in counted for k in captured.mutated):
             plan = counting(plan, captured.versions, captured.recorded_views)
         plan = as_created(plan, captured.creation)
@@ -327,13 +322,13 @@ def _assembled(
         from frameloom.backend.checked import checked  # imported here to keep start-up short
 
         plan = checked(plan, written.programs[0], captured, trail.name)
-    origins = {k.name: k.origin for k in kernels}
+    origins = {s.name: s.origin for s in program.launches}
     entries = written.texts.entries()
     report = GraphReport(
         without_examples(captured),
         kernels=tuple(KernelReport(e.name, e.code, origins[e.name]) for e in entries),
         library_calls=tuple(
-            s.target for s in program.steps if isinstance(s, Extern) and s.target not in OWN
+            call.target for call in program.library_calls if call.target not in OWN
         ),
         lowered=written.programs[0],
         fused=program,

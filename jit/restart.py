@@ -14,9 +14,7 @@ import torch
 from frameloom.capture import _capture
 from frameloom.config import config
 from frameloom.debug import log
-from frameloom.ir.passes.dependence import commits, may_fail, writes_input
-from frameloom.ir.passes.unbacked import defines
-from frameloom.ir.program import Check, Step
+from frameloom.ir.program import Step
 
 
 class Restart:
@@ -30,15 +28,15 @@ class Restart:
         self.checks_after_write = False  # whether an assumption on data is checked after a write
 
     def look_at(self, step: Step, number: int) -> None:
-        if self.writes is None and writes_input(step):
+        if self.writes is None and step.writes_input:
             self.writes = number
-        elif self.draws is None and commits(step):
+        elif self.draws is None and step.commits:
             self.draws = number
-        if not self.allowed or not may_fail(step):
+        if not self.allowed or not step.may_fail:
             return
         if self.writes is None:
             self.remembers |= self.draws is not None
-        elif defines(step) or (isinstance(step, Check) and step.bails_out):
+        elif step.defines or step.bails_out:
             self.checks_after_write = True
 
     def steps(self, count: int) -> int:

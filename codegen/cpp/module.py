@@ -16,12 +16,10 @@ from frameloom.codegen.cpp.scatter import schedule_scatter
 from frameloom.codegen.cpp.vector import Isa, host_isa
 from frameloom.codegen.schedule.cost import bytes_moved
 from frameloom.codegen.schedule.nest import schedule
+from frameloom.codegen.structure import structure
 from frameloom.errors import BuildError
-from frameloom.ir.node import Node
-from frameloom.ir.ops import Op
-from frameloom.ir.program import Buffer, Kernel, Kind
+from frameloom.ir.program import Buffer, Kernel
 from frameloom.ir.scatter import is_scatter
-from frameloom.ir.substitute import topological
 from frameloom.ir.symbolic.expr import Size
 
 KERNELS_PER_FILE = 8  # a file costs as much compile time as three kernels
@@ -85,28 +83,6 @@ def _file(groups: Sequence[list[tuple[Kernel, tuple[Buffer, ...]]]], isa: Isa) -
             entries.append(KernelEntry(kernel.name, symbol, order, moved, text, sizes))
     text = prelude.text() + "\n" + "\n".join(parts)
     return SourceFile(text, tuple(entries), isa.flags)
-
-
-def structure(kernel: Kernel) -> tuple[Hashable, tuple[Buffer, ...]]:
-    """Returns a key that is equal for kernels with the same code, and the kernel's buffers in a corresponding
-    order."""
-    numbers: dict[Node, int] = {}
-    buffers: dict[Buffer, int] = {}
-    parts: list[Hashable] = []
-    for n in topological([r for s in kernel.stores for r in (s.offset, s.value)]):
-        numbers[n] = len(numbers)
-        arg = n.arg
-        if n.op is Op.LOAD:
-            arg = buffers.setdefault(arg, len(buffers)), arg.kind is Kind.NUMBER
-        elif n.op is Op.CONST:
-            arg = repr(arg)
-        parts.append((n.op, n.dtype, arg, tuple(numbers[s] for s in n.srcs)))
-    for s in kernel.stores:
-        number = buffers.setdefault(s.buffer, len(buffers))
-        parts.append(
-            (number, s.buffer.dtype, numbers[s.offset], numbers[s.value], s.axes, s.scatter)
-        )
-    return tuple(parts), tuple(buffers)
 
 
 def _symbol(name: str, taken: set[str]) -> str:

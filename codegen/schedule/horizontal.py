@@ -16,19 +16,11 @@ import heapq
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from frameloom.ir.kernel_list import KernelInstance, KernelList, Template
 from frameloom.ir.passes.dependence import Order
-from frameloom.ir.passes.memory import buffers_of, size_in_bytes
-from frameloom.ir.passes.templates import Template, fold_common_numbers, is_static, template_of
-from frameloom.ir.program import (
-    Check,
-    Kernel,
-    KernelInstance,
-    KernelList,
-    Kind,
-    Program,
-    Step,
-    is_cuda,
-)
+from frameloom.ir.passes.memory import size_in_bytes
+from frameloom.ir.passes.templates import fold_common_numbers, template_of
+from frameloom.ir.program import Kind, Program, Step, is_cuda
 
 LEAST = 4  # minimum number of kernels for which one launch pays
 HELD = 64 << 20  # bytes of intermediates that may be alive at once for the kernels of one list
@@ -62,15 +54,11 @@ def _candidates(program: Program) -> _Candidates:
     """Returns number of a step -> key, template and instance, for keys that enough steps have."""
     candidates: _Candidates = {}
     counts: dict[Hashable, int] = {}
-    checks = {s.buffer for s in program.steps if isinstance(s, Check)}
+    checks = program.checked
     for number, step in enumerate(program.steps):
-        if not isinstance(step, Kernel) or not is_cuda(step.device):
-            continue
-        if any(s.buffer in checks for s in step.stores):
-            continue
-        pair = template_of(step)
-        if pair is not None and is_static(pair[1]):
-            key = (step.device, pair[0].key)
+        pair = template_of(step) if checks.isdisjoint(step.writes) else None
+        if pair is not None and pair[1].is_static and is_cuda(device := step.kernels[0].device):
+            key = (device, pair[0].key)
             candidates[number] = (key, *pair)
             counts[key] = counts.get(key, 0) + 1
     return {n: f for n, f in candidates.items() if counts[f[0]] >= LEAST}
@@ -105,9 +93,7 @@ def _parts(program: Program, numbers: list[int]) -> Iterator[list[int]]:
     held = 0
     for n in numbers:
         own = sum(
-            size_in_bytes(b)
-            for b in buffers_of(program.steps[n])
-            if b.kind in (Kind.TEMP, Kind.EXTERN)
+            size_in_bytes(b) for b in program.steps[n].buffers if b.kind in (Kind.TEMP, Kind.EXTERN)
         )
         if part and held + own > HELD:
             yield part
@@ -119,7 +105,7 @@ def _parts(program: Program, numbers: list[int]) -> Iterator[list[int]]:
 
 def _ordered(
     program: Program, groups: list[_Group], candidates: _Candidates, needs: list[set[int]]
-) -> Iterator[Step | KernelList]:
+) -> Iterator[Step]:
     """Yields the steps in an order in which dependences come first, each group at one place if possible."""
     users: list[list[int]] = [[] for _ in needs]
     waiting = [len(earlier) for earlier in needs]
@@ -164,16 +150,9 @@ def _ordered(
 
 
 def _list(program: Program, numbers: list[int], candidates: _Candidates) -> KernelList:
-    kernels = tuple(s for n in numbers if isinstance(s := program.steps[n], Kernel))
+    kernels = [k for n in numbers for k in program.steps[n].kernels]
     template, instances = fold_common_numbers(
         candidates[numbers[0]][1], [candidates[n][2] for n in numbers]
     )
     origin = tuple(dict.fromkeys(line for k in kernels for line in k.origin))
-    return KernelList(
-        f"{kernels[0].name}_list",
-        template.stores,
-        template.columns,
-        template.numbers,
-        instances,
-        origin,
-    )
+    return KernelList(f"{kernels[0].name}_list", template, instances, origin)

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field, replace
 from frameloom.codegen.schedule.cost import count, size
 from frameloom.codegen.schedule.split_axes import split
 from frameloom.codegen.schedule.split_reduction import chunks, ordered, reductions, split_reductions
+from frameloom.codegen.structure import structure
 from frameloom.codegen.triton.chip import Chip
 from frameloom.ir.cumulative import at, own_axes, prefix
 from frameloom.ir.index import linear
 from frameloom.ir.node import Axis, Node, axis, index, load
 from frameloom.ir.ops import Op
-from frameloom.ir.passes.buffer_renaming import nameless, renamed
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Store, is_cuda
+from frameloom.ir.program import Buffer, Kernel, Kind, Program, Step, Store, is_cuda
 from frameloom.ir.scatter import is_scatter
 from frameloom.ir.substitute import fold, loads, space, substitute, transform, without_reductions
 from frameloom.ir.symbolic.expr import Int, may_exceed_1
@@ -38,42 +38,37 @@ Canonical = tuple[Node, tuple[Int, ...]]
 
 def partition(program: Program, chip_of: Callable[[str], Chip]) -> Program:
     """Returns `program` with its CUDA kernels cut into launches. `chip_of` returns the chip of a device."""
-    steps: list[Kernel | Extern | Check] = []
-    cached: dict[Hashable, tuple[Kernel, dict[Buffer, Buffer], list[Kernel]]] = {}
+    steps: list[Step] = []
+    cached: dict[Hashable, tuple[Kernel, tuple[Buffer, ...], list[Kernel]]] = {}
     for step in program.steps:
         if not isinstance(step, Kernel) or not is_cuda(step.device):
             steps.append(step)
             continue
-        key, names = nameless(step)
+        key, buffers = structure(step)
+        key = key, tuple(replace(b, name="").identity for b in buffers)
         if key in cached:
-            steps += _instantiate(step, names, *cached[key])
+            like, like_buffers, like_launches = cached[key]
+            names = dict(zip(like_buffers, buffers, strict=True))
+            steps += _renamed(step, names, like, like_launches)
             continue
         cut_kernels = launches(step, chip_of(step.device))
-        cached[key] = (step, names, cut_kernels)
+        cached[key] = (step, buffers, cut_kernels)
         steps += cut_kernels
     return replace(program, steps=tuple(steps))
 
 
-def _instantiate(
-    kernel: Kernel, names: dict[Buffer, Buffer], template: Kernel, template_names: dict[Buffer, Buffer],
-    template_launches: Sequence[Kernel],
-) -> list[Kernel]:  # fmt: skip
+def _renamed(
+    kernel: Kernel, names: dict[Buffer, Buffer], like: Kernel, like_launches: Sequence[Kernel]
+) -> list[Kernel]:
     """Returns the launches of `kernel`, renamed from those of `like`, which differs only in names."""
-    own = {plain: b for b, plain in names.items()}
-    buffer_map = {b: own[plain] for b, plain in template_names.items()}
-    for k in template_launches:
-        for s in k.stores:
-            if s.buffer not in buffer_map:  # a part
-                buffer_map[s.buffer] = replace(
-                    s.buffer, name=kernel.name + s.buffer.name.removeprefix(template.name)
-                )
+
+    def own(name: str) -> str:
+        return kernel.name + name.removeprefix(like.name)
+
+    for b in (b for k in like_launches for b in k.writes):
+        names.setdefault(b, replace(b, name=own(b.name)))  # a part
     return [
-        Kernel(
-            kernel.name + k.name.removeprefix(template.name),
-            renamed(k.stores, buffer_map),
-            kernel.origin,
-        )
-        for k in template_launches
+        replace(k.renamed(names), name=own(k.name), origin=kernel.origin) for k in like_launches
     ]
 
 

@@ -19,11 +19,11 @@ from frameloom.codegen.triton.launch import LaunchSource, ListEntry
 from frameloom.codegen.triton.ops import HELPERS, TYPES
 from frameloom.codegen.triton.scope import Value
 from frameloom.ir.dtype import DType
+from frameloom.ir.kernel_list import ALONG, FIRST, KernelList, Template
 from frameloom.ir.node import Node, load
 from frameloom.ir.ops import Op
-from frameloom.ir.passes.memory import reads_of, size_in_bytes, writes_of
-from frameloom.ir.passes.templates import ALONG, FIRST
-from frameloom.ir.program import Buffer, KernelList, Kind, Store
+from frameloom.ir.passes.memory import size_in_bytes
+from frameloom.ir.program import Buffer, Kind, Store
 from frameloom.ir.substitute import topological
 
 WARPS = 8
@@ -43,7 +43,7 @@ def blocks_of(one: KernelList, chip: Chip) -> tuple[int, int]:
     """Returns elements and warps of a block. A thread has few wide accesses of each tensor: with more, a
     kernel of many tensors needs so many registers that few blocks fit on a multiprocessor. If the total
     number of elements is small, blocks are small, so that all multiprocessors have work."""
-    moving = [b for b in one.columns if b.kind is not Kind.NUMBER]
+    moving = [b for b in one.template.columns if b.kind is not Kind.NUMBER]
     widest = max(b.dtype.bytes for b in moving if b.dtype is not None)
     each = 32 * max(1, ALIGNMENT // widest)
     total = sum(r.extent for r in one.instances)
@@ -54,15 +54,18 @@ def blocks_of(one: KernelList, chip: Chip) -> tuple[int, int]:
 
 def _source(one: KernelList, chip: Chip) -> LaunchSource:
     block, warps = blocks_of(one, chip)
-    touched = [*reads_of(one), *writes_of(one)]
+    touched = [*one.reads, *one.writes]
     moved = sum(map(size_in_bytes, touched))
-    lines, helpers = _lines(one, block, STREAMED is not None and moved > STREAMED)
+    lines, helpers = _lines(one.template, block, STREAMED is not None and moved > STREAMED)
     stem = re.sub(r"\W", "_", re.sub(r"_\d+_list$", "", one.name))
     symbol = f"k_{stem}_list"
     code = f"@triton.jit\ndef {symbol}(table, fixed, blocks):\n" + "\n".join(lines) + "\n"
     texts = "".join(f"\n\n@triton.jit\n{HELPERS[h]}\n" for h in helpers)
     words = tuple(
-        (r.extent, *(_word(v, b.dtype) for v, b in zip(r.numbers, one.numbers, strict=True)))
+        (
+            r.extent,
+            *(_word(v, b.dtype) for v, b in zip(r.numbers, one.template.numbers, strict=True)),
+        )
         for r in one.instances
     )
     columns = tuple(r.columns for r in one.instances)
@@ -97,7 +100,7 @@ def _number(text: str, dtype: DType | None) -> str:
     return f"{text}{narrow}.to({TYPES[dtype]}, bitcast=True)"
 
 
-def _lines(one: KernelList, block: int, streamed: bool) -> tuple[list[str], list[str]]:
+def _lines(one: Template, block: int, streamed: bool) -> tuple[list[str], list[str]]:
     """Returns the body, and the helper functions that it calls."""
     nodes = topological([s.value for s in one.stores])
     along = {n.arg for n in nodes if n.op is Op.LOAD and n.srcs[0] is not FIRST}
@@ -151,7 +154,7 @@ class _ListWriter(Writer):
 
     def __init__(
         self,
-        one: KernelList,
+        one: Template,
         block: int,
         pointers: dict[Buffer, str],
         full: bool,

@@ -12,11 +12,11 @@ import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-from frameloom.codegen.cpp.module import structure
 from frameloom.codegen.schedule.cost import bytes_moved
 from frameloom.codegen.schedule.tile_gpu import Launch, plan
 from frameloom.codegen.schedule.tune import Tuning, apply, candidates
 from frameloom.codegen.sizes import SIZE, fits_i32, named
+from frameloom.codegen.structure import structure
 from frameloom.codegen.triton.chip import Chip
 from frameloom.codegen.triton.function import HEAD, Writer
 from frameloom.codegen.triton.launch import LaunchEntry, LaunchSource

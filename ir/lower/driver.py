@@ -53,7 +53,6 @@ from frameloom.ir.node import Node
 from frameloom.ir.numbers import is_number
 from frameloom.ir.passes.batch import can_expand
 from frameloom.ir.passes.dependence import fails_behind_writes
-from frameloom.ir.passes.unbacked import defined, forget
 from frameloom.ir.philox import Generator
 from frameloom.ir.program import (
     BAIL_OUT_MESSAGES,
@@ -72,6 +71,7 @@ from frameloom.ir.substitute import fold, loads
 from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.compare import require
 from frameloom.ir.symbolic.expr import Size, number
+from frameloom.ir.symbolic.unbacked import defined, forget
 
 ASSERTION = "aten._assert_async.msg"
 NO_ONEDNN = OneDnn()

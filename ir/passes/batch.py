@@ -13,32 +13,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from frameloom.ir.kernel_list import KernelInstance, KernelList, Template
 from frameloom.ir.library import OWN
-from frameloom.ir.passes.buffer_renaming import renamed
-from frameloom.ir.passes.memory import buffers_of, reads_of, writes_of
-from frameloom.ir.passes.templates import (
-    Template,
-    exact,
-    fold_common_numbers,
-    instantiate,
-    is_static,
-    template_of,
-)
+from frameloom.ir.passes.templates import exact, fold_common_numbers, template_of
 from frameloom.ir.program import (
     Buffer,
     Extern,
     IsomorphicParts,
     Kernel,
-    KernelInstance,
-    KernelList,
     Kind,
     Program,
     Step,
-    View,
     is_cuda,
-)
+)  # fmt: skip
 from frameloom.ir.symbolic.expr import hint_of
 
 MIN_PARTS = 4  # parts; with fewer, it does not pay
@@ -87,7 +75,7 @@ def _groups(program: Program) -> list[list[_Part]]:
     # Parts that share a tensor are left alone: fused with each other, they load it only once.
     readers: dict[Buffer, int] = {}
     for part in parts:
-        touched = {b for n in part.steps for b in reads_of(program.steps[n])}
+        touched = {b for n in part.steps for b in program.steps[n].reads}
         for b in touched:
             readers[b] = readers.get(b, 0) + 1
     groups: dict[Hashable, list[_Part]] = {}
@@ -108,10 +96,10 @@ def _parts(program: Program, apart: Set[Buffer] = frozenset()) -> list[_Part]:
             n = leader[n]
         return n
 
-    written = {b for s in program.steps for b in writes_of(s)} - apart
+    written = {b for s in program.steps for b in s.writes} - apart
     first: dict[Buffer, int] = {}
     for n, step in enumerate(program.steps):
-        for b in buffers_of(step):
+        for b in step.buffers:
             if b in written:
                 leader[find(n)] = find(first.setdefault(b, n))
     parts: dict[int, _Part] = {}
@@ -126,7 +114,7 @@ def _describe(program: Program, part: _Part, readers: dict[Buffer, int]) -> bool
     extents = []
     for n in part.steps:
         step = program.steps[n]
-        if not isinstance(step, Kernel) or (matched := template_of(step)) is None:
+        if (matched := template_of(step)) is None:
             return False
         template, instance = matched
         places = []
@@ -136,7 +124,7 @@ def _describe(program: Program, part: _Part, readers: dict[Buffer, int]) -> bool
             place = part.places.setdefault((buffer, start), len(part.places))
             places.append((place, buffers.setdefault(buffer, len(buffers)), buffer.kind))
         numbers = tuple((type(v), exact(v)) for v in instance.numbers)
-        part.key.append((step.device, template.key, tuple(places), numbers))
+        part.key.append((step.kernels[0].device, template.key, tuple(places), numbers))
         extents.append(instance.extent)
     part.extent = max(extents, key=hint_of)
     part.key.append(tuple(e == part.extent for e in extents))
@@ -151,25 +139,22 @@ def _for_all(fused: Program, program: Program, groups: list[list[_Part]]) -> Pro
     group_of: dict[Buffer, list[_Part]] = {}
     for g in groups:
         for n in g[0].steps:
-            group_of.update(dict.fromkeys(writes_of(program.steps[n]), g))
-    steps: list[object] = []
+            group_of.update(dict.fromkeys(program.steps[n].writes, g))
+    steps: list[Step] = []
     for step in fused.steps:
-        touched = {id(w): w for b in buffers_of(step) if (w := group_of.get(b)) is not None}
+        touched = {id(w): w for b in step.buffers if (w := group_of.get(b)) is not None}
         if not touched:
             steps.append(step)
             continue
-        if len(touched) > 1 or not isinstance(step, Kernel):
+        if len(touched) > 1:
             raise _Unfit
         (group,) = touched.values()
         steps += _instantiate(step, group)
-    return replace(fused, steps=tuple(steps))  # type: ignore[arg-type]
+    return replace(fused, steps=tuple(steps))
 
 
-def _instantiate(kernel: Kernel, group: list[_Part]) -> list[Kernel | KernelList]:
-    matched = template_of(kernel)
-    if matched is None:
-        raise _Unfit
-    template, instance = matched
+def _instantiate(step: Step, group: list[_Part]) -> list[Step]:
+    template, instance = _matched(step)
     first = group[0]
     if instance.extent not in (1, first.extent) or any(
         c not in first.places for c in instance.columns
@@ -181,29 +166,27 @@ def _instantiate(kernel: Kernel, group: list[_Part]) -> list[Kernel | KernelList
         places = list(part.places)
         extent = part.extent if instance.extent == first.extent else 1
         instances.append(KernelInstance(extent, tuple(places[k] for k in at), instance.numbers))
-    return _kernels(kernel, template, instances)
+    return _kernels(step, template, instances)
 
 
-def _kernels(
-    kernel: Kernel, template: Template, instances: Sequence[KernelInstance]
-) -> list[Kernel | KernelList]:
-    """Returns the kernels of these instances; `kernel` is the kernel of the first instance."""
+def _matched(step: Step) -> tuple[Template, KernelInstance]:
+    matched = template_of(step)
+    if matched is None:
+        raise _Unfit
+    return matched
+
+
+def _kernels(step: Step, template: Template, instances: Sequence[KernelInstance]) -> list[Step]:
+    """Returns the kernels of these instances; `step` is the kernel of the first instance."""
+    (kernel,) = step.kernels
     template, folded = fold_common_numbers(template, instances)
-    if is_cuda(kernel.device) and all(map(is_static, folded)):
-        return [_kernel_list(kernel, template, folded)]
+    if is_cuda(kernel.device) and all(r.is_static for r in folded):
+        return [KernelList(f"{kernel.name}_list", template, folded, kernel.origin)]
+    others = enumerate(folded[1:], 1)
     return [
-        kernel if k == 0 else instantiate(template, r, f"{kernel.name}_of_{k}", kernel.origin)
-        for k, r in enumerate(folded)
+        kernel,
+        *(template.kernel(r, f"{kernel.name}_of_{k}", kernel.origin) for k, r in others),
     ]
-
-
-def _kernel_list(
-    kernel: Kernel, template: Template, instances: tuple[KernelInstance, ...]
-) -> KernelList:
-    name = f"{kernel.name}_list"
-    return KernelList(
-        name, template.stores, template.columns, template.numbers, instances, kernel.origin
-    )
 
 
 # --- parts that were lowered once
@@ -228,7 +211,7 @@ def can_expand(program: Program) -> bool:
     except _Unfit:
         return False
     return all(
-        _template(program.steps[n]) is not None
+        template_of(program.steps[n]) is not None
         for group, numbers in members.items()
         if group.extent is not None
         for n in numbers
@@ -239,11 +222,11 @@ def _members(program: Program) -> dict[IsomorphicParts, list[int]]:
     """Returns the steps of first parts, by number."""
     owner = {b: group for group in program.isomorphic_parts for b in group.first}
     shared = frozenset().union(*(group.shared for group in program.isomorphic_parts))
-    returned = {o.buffer for o in program.outputs if isinstance(o, View)}
+    returned = set(program.returned)
     members: dict[IsomorphicParts, list[int]] = {}
     for part in _parts(program, shared):
         steps = [program.steps[n] for n in part.steps]
-        owners = {owner[b] for s in steps for b in buffers_of(s) if b in owner}
+        owners = {owner[b] for s in steps for b in s.buffers if b in owner}
         if not owners:
             continue
         if len(owners) > 1:
@@ -252,7 +235,7 @@ def _members(program: Program) -> dict[IsomorphicParts, list[int]]:
         for step in steps:
             if not isinstance(step, Kernel | Extern) or getattr(step, "target", "") in OWN:
                 raise _Unfit
-            for b in writes_of(step):
+            for b in step.writes:
                 if b not in owner and (b in shared or b in returned or b.kind is Kind.INPUT):
                     raise _Unfit
     return members
@@ -263,10 +246,8 @@ def _instantiate_all(
 ) -> None:
     """Fills in `instead`: the steps of all parts that replace the steps with these numbers."""
     steps = [program.steps[n] for n in numbers]
-    inner = {b for s in steps for b in writes_of(s)} - set(group.first)
-    has_intermediates = any(
-        b.kind in (Kind.TEMP, Kind.EXTERN) for s in steps for b in buffers_of(s)
-    )
+    inner = {b for s in steps for b in s.writes} - set(group.first)
+    has_intermediates = any(b.kind in (Kind.TEMP, Kind.EXTERN) for s in steps for b in s.buffers)
     parts = []
     for k, theirs in enumerate(group.others, 1):
         extent = None if group.extent is None else max(math.prod(b.shape) for b in theirs)
@@ -274,7 +255,7 @@ def _instantiate_all(
         names.update({b: _corresponding(b, k, group.extent, extent) for b in inner})
         parts.append((extent, names))
     if group.extent is not None or not (
-        has_intermediates or any(_template(s) is None for s in steps)
+        has_intermediates or any(template_of(s) is None for s in steps)
     ):
         for n, step in zip(numbers, steps, strict=True):
             instead[n] = _instantiate_template(step, group.extent, parts)
@@ -282,7 +263,7 @@ def _instantiate_all(
     # The steps of one part follow those of another: they share memory.
     part_steps = instead[numbers[-1]] = [steps[-1]]
     for k, (_, names) in enumerate(parts, 1):
-        part_steps += [_renamed_step(step, names, k) for step in steps]
+        part_steps += [step.renamed(names, f"_of_{k}") for step in steps]
 
 
 def _corresponding(b: Buffer, k: int, extent: int | None, other: int | None) -> Buffer:
@@ -296,17 +277,10 @@ def _corresponding(b: Buffer, k: int, extent: int | None, other: int | None) -> 
     return replace(b, name=name, shape=(other,), strides=(1,))
 
 
-def _template(step: Step) -> tuple[Template, KernelInstance] | None:
-    return template_of(step) if isinstance(step, Kernel) else None
-
-
 def _instantiate_template(
     step: Step, extent: int | None, parts: Sequence[tuple[int | None, dict[Buffer, Buffer]]]
 ) -> list[Step]:
-    matched = _template(step)
-    if matched is None:
-        raise _Unfit
-    template, instance = matched
+    template, instance = _matched(step)
     if extent is not None and instance.extent not in (1, extent):
         raise _Unfit
     instances = [instance]
@@ -317,21 +291,4 @@ def _instantiate_template(
                 own, tuple((names.get(b, b), k) for b, k in instance.columns), instance.numbers
             )
         )
-    assert isinstance(step, Kernel)
-    return list[Step](_kernels(step, template, instances))
-
-
-def _renamed_step(step: Step, names: dict[Buffer, Buffer], k: int) -> Step:
-    """Returns the step with other buffers."""
-
-    def of(value: Any) -> Any:
-        if isinstance(value, View):
-            return replace(value, buffer=names.get(value.buffer, value.buffer))
-        if isinstance(value, list | tuple):
-            return tuple(map(of, value))
-        return names.get(value, value) if isinstance(value, Buffer) else value
-
-    if isinstance(step, Kernel):
-        return replace(step, name=f"{step.name}_of_{k}", stores=renamed(step.stores, names))
-    assert isinstance(step, Extern)
-    return replace(step, args=of(step.args), kwargs=of(step.kwargs), results=of(step.results))
+    return _kernels(step, template, instances)

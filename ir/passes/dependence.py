@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, KeysView
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
-from frameloom.ir.fallible import may_raise, never_raises
-from frameloom.ir.library import CALLS, DRAW, OWN, is_collective
-from frameloom.ir.passes.memory import read_by, reads_of, views_in, writes_of
-from frameloom.ir.passes.unbacked import checked, defines, output_size_sources
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Step, Store, is_cuda
+from frameloom.ir.fallible import may_raise
+from frameloom.ir.library import CALLS, OWN
+from frameloom.ir.program import Buffer, Extern, Kind, Program, Step, Store, read_by, sizes_in
+from frameloom.ir.symbolic import unbacked
 
 
 @dataclass(eq=False)
@@ -65,21 +63,19 @@ class Graph:
         order = Order()
         direct: dict[int, set[int]] = {}
         for number, step in enumerate(steps):
-            stores = list(step.stores) if isinstance(step, Kernel) else []
-            reads = dict.fromkeys(reads_of(step)).keys()
+            stores = [s for k in step.kernels for s in k.stores]
+            reads = dict.fromkeys(step.reads).keys()
             group = Group(number, number, None if stores else step, stores, reads)
-            if isinstance(step, Kernel):
-                group.names = [step.name]
-            elif isinstance(step, Extern) and is_mutating(step.target):
-                self.mutated.update(group.reads)
-            if not isinstance(step, Check):
-                group.origin = list(step.origin)
+            group.names = [k.name for k in step.kernels]
+            group.origin = list(step.origin)
+            if not stores:
+                self.mutated.update(group.reads & step.changes)
             if (scatter := group.scatter) is not None:
                 self.mutated.add(scatter.buffer)
             elif stores:
                 group.values = {s.buffer: s for s in stores if s.buffer.kind is not Kind.INPUT}
             self.groups[number] = group
-            for b in writes_of(step):
+            for b in step.writes:
                 if b.kind is not Kind.INPUT:
                     self.writer[b] = group
             for b in group.reads:
@@ -194,22 +190,21 @@ class Order:
         """Returns the steps that this step waits for.  `alone`: only those that its own data and effects
         need."""
         dependences: set[int] = set()
-        changed = _changed_by(step)
-        for buffer in reads_of(step):
+        for buffer in step.reads:
             if buffer in self.last_write:
                 dependences.add(self.last_write[buffer])
             self.reads_since.setdefault(buffer, []).append(number)
-        for buffer in changed:
+        for buffer in dict.fromkeys(step.changes):
             dependences.update(self.reads_since.pop(buffer, ()))
             if buffer in self.last_write:
                 dependences.add(self.last_write[buffer])
             self.last_write[buffer] = number
-        if commits(step) and not alone:
+        if step.commits and not alone:
             # If the call bails out, nothing may have changed before.
             dependences.update(self.failing)
-        if may_fail(step):
+        if step.may_fail:
             self.failing.append(number)
-        if isinstance(step, Extern) and has_effect(step.target):
+        if step.has_effect:
             if self.effect is not None:
                 dependences.add(self.effect)
             self.effect = number
@@ -217,48 +212,21 @@ class Order:
         return dependences
 
 
-def _changed_by(step: Step) -> set[Buffer]:
-    changed = set(writes_of(step))
-    if isinstance(step, Extern) and is_mutating(step.target):
-        changed.update(v.buffer for v in views_in([*step.args, *(v for _, v in step.kwargs)]))
-    return changed
-
-
-def writes_input(step: Step) -> bool:
-    return any(b.kind is Kind.INPUT for b in _changed_by(step))
-
-
-def commits(step: Step) -> bool:
-    """Whether a step changes something that exists outside of the call: an input, or the state of a
-    generator."""
-    return writes_input(step) or (isinstance(step, Extern) and has_effect(step.target))
-
-
-def may_fail(step: Step) -> bool:
-    """Whether a call can end at a step, by an exception or because an assumption about data is wrong."""
-    if isinstance(step, Check):
-        return not is_cuda(step.buffer.device)  # on a GPU, the kernel itself stops the device
-    if not isinstance(step, Extern) or step.target in OWN:
-        return bool(defines(step))
-    # On a GPU, too: kernels report bad data later, but a library call rejects bad arguments at once.
-    return bool(defines(step)) or not never_raises(step.target)
-
-
 def failing_first(steps: list[Step]) -> list[Step]:
     """Moves steps that commit, and steps that need them, behind the last step that may fail and does not need
     them."""
-    last = max((k for k, step in enumerate(steps) if may_fail(step)), default=0)
-    if not any(map(commits, steps[:last])):
+    last = max((k for k, step in enumerate(steps) if step.may_fail), default=0)
+    if not any(step.commits for step in steps[:last]):
         return steps
     order = Order()
     needs = [order.needs(k, step, alone=True) for k, step in enumerate(steps[: last + 1])]
-    first = {k for k, step in enumerate(steps[: last + 1]) if may_fail(step)}
+    first = {k for k, step in enumerate(steps[: last + 1]) if step.may_fail}
     for k in range(last, -1, -1):
         if k in first:
             first |= needs[k]
     later: set[int] = set()
     for k, step in enumerate(steps[: last + 1]):
-        if k not in first and (commits(step) or not later.isdisjoint(needs[k])):
+        if k not in first and (step.commits or not later.isdisjoint(needs[k])):
             later.add(k)
     ahead = [step for k, step in enumerate(steps[: last + 1]) if k not in later]
     return [*ahead, *(steps[k] for k in sorted(later)), *steps[last + 1 :]]
@@ -268,87 +236,31 @@ def fails_behind_writes(program: Program) -> bool:
     """Whether a call can end (and would bail out) after an input is written: the step that fails needs the
     written values."""
     steps = iter(failing_first(live_steps(program)))
-    return any(map(writes_input, steps)) and any(map(may_fail, steps))
-
-
-# --- what library calls do
-
-
-def _operator(target: str) -> Any:
-    import torch
-
-    op: Any = torch.ops
-    for part in target.split("."):
-        op = getattr(op, part, None)
-    return op
-
-
-_EFFECTS: dict[str, tuple[bool, bool]] = {}
-
-
-def _effects(target: str) -> tuple[bool, bool]:
-    """Returns (writes to its arguments, has an effect beyond its results)."""
-    if target not in _EFFECTS:
-        import torch
-
-        op = _operator(target)
-        if target in OWN:
-            _EFFECTS[target] = (False, target == DRAW)
-        elif target in CALLS:
-            return False, False
-        elif op is None:
-            _EFFECTS[target] = (True, True)
-        else:
-            # native_batch_norm updates its running statistics, but its schema does not say so.
-            mutating = op._schema.is_mutable or target == "aten.native_batch_norm.default"
-            seeded = torch.Tag.nondeterministic_seeded in op.tags
-            has_other_effect = seeded or not op._schema.returns or is_collective(target)
-            _EFFECTS[target] = (mutating, mutating or has_other_effect)
-    return _EFFECTS[target]
-
-
-def is_mutating(target: str) -> bool:
-    """Whether a library call writes to its tensor arguments."""
-    return _effects(target)[0]
-
-
-def has_effect(target: str) -> bool:
-    """Whether a library call does more than return results: then it is neither dropped nor moved past another
-    such call."""
-    return _effects(target)[1]
+    return any(s.writes_input for s in steps) and any(s.may_fail for s in steps)
 
 
 def _must_run(step: Extern) -> bool:
     """Whether a library call has to run even if no step uses its results."""
     is_floating = any(b is not None and (b.dtype is None or b.dtype.is_float) for b in step.results)
     is_known = step.target in OWN or step.target in CALLS
-    return has_effect(step.target) or (not is_known and may_raise(step.target, is_floating))
+    return step.has_effect or (not is_known and may_raise(step.target, is_floating))
 
 
 def live_steps(program: Program) -> list[Step]:
     """Returns the steps that outputs, inputs or effects depend on."""
-    needed: set[Buffer] = {o.buffer for o in program.outputs if not isinstance(o, (int, tuple))}
-    needed.update(output_size_sources(program.outputs))
-    needed.update(checked(s for step in program.steps for s, _, _ in defines(step)))
+    needed = set(program.returned)
+    needed.update(unbacked.sources(n for o in program.outputs for n in sizes_in(o)))
+    needed.update(unbacked.checked(s for step in program.steps for s, _, _ in step.defines))
     live: list[Step] = []
     for step in reversed(program.steps):
-        if isinstance(step, Kernel):
-            stores = tuple(
-                s for s in step.stores if s.buffer in needed or s.buffer.kind is Kind.INPUT
-            )
-            if not stores:
-                continue
-            step = (
-                Kernel(step.name, stores, step.origin) if len(stores) < len(step.stores) else step
-            )
-        elif isinstance(step, Extern):
+        if isinstance(step, Extern):
             if not any(b in needed for b in step.results) and not _must_run(step):
                 continue
             used = tuple(b if b in needed else None for b in step.results)
-            if used != step.results and all(
-                b is None or b.kind is Kind.EXTERN for b in step.results
-            ):
-                step = Extern(step.target, step.args, step.kwargs, used, step.origin)
-        needed.update(reads_of(step))
-        live.append(step)
+            if used != step.results and all(b.kind is Kind.EXTERN for b in step.writes):
+                step = replace(step, results=used)
+        kept = step.keeping(lambda s: s.buffer in needed or s.buffer.kind is Kind.INPUT)
+        if kept is not None:
+            needed.update(kept.reads)
+            live.append(kept)
     return live[::-1]

@@ -29,13 +29,13 @@ from frameloom.ir import attention, products
 from frameloom.ir.elementwise import elementwise
 from frameloom.ir.ops import Op
 from frameloom.ir.passes.batch import fuse_isomorphic_parts
-from frameloom.ir.passes.dependence import Graph, Group, is_mutating
+from frameloom.ir.passes.dependence import Graph, Group
 from frameloom.ir.passes.inline import CHEAP_OPS, bytes_of, inline, summary, uses_in, worthwhile
 from frameloom.ir.passes.inplace import reuse
 from frameloom.ir.passes.merge_copies import merge_copies
 from frameloom.ir.passes.sink_checks import sink_checks
 from frameloom.ir.passes.split_stores import split
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, Program, Step, Store
+from frameloom.ir.program import Buffer, Check, Kernel, Kind, Program, Step, Store
 from frameloom.ir.rewrite import simple_value, simplify
 from frameloom.ir.scatter import scatters_alone
 from frameloom.ir.substitute import FALSE, loads
@@ -60,8 +60,12 @@ def _fused(program: Program) -> Program:
     merged = _merged(products.prepare(attention.prepare(program)))
     if _has_constants(merged):
         merged = _merged(merged)
-    split_program = replace(merged, steps=tuple(map(_split_step, merged.steps)))
-    simplified = attention.simplify_masks(_without_idle_checks(simplify(split_program)))
+    parts = tuple(
+        step.with_stores(lambda stores: (part for s in stores for part in split(s)))
+        for step in merged.steps
+    )
+    merged = simplify(replace(merged, steps=parts))
+    simplified = attention.simplify_masks(_without_idle_checks(merged))
     return sink_checks(reuse(merge_copies(simplified)))
 
 
@@ -84,43 +88,23 @@ def _merged(program: Program) -> Program:
 def _has_constants(program: Program) -> bool:
     """Whether a kernel loads a tensor that turned out to be one constant: then another round may simplify
     more."""
-    kernels = [s for s in program.steps if isinstance(s, Kernel)]
-    numbers = {
-        s.buffer
-        for k in kernels
-        for s in k.stores
-        if s.value.op is Op.CONST and s.buffer.kind is Kind.TEMP
-    }
-    read = (
-        {n.arg for k in kernels for s in k.stores for n in loads([s.value])} if numbers else set()
-    )
-    return not numbers.isdisjoint(read)
-
-
-def _split_step(step: Step) -> Step:
-    if not isinstance(step, Kernel):
-        return step
-    return replace(step, stores=tuple(part for s in step.stores for part in split(s)))
+    stores = [s for k in program.kernels for s in k.stores]
+    numbers = {s.buffer for s in stores if s.value.op is Op.CONST and s.buffer.kind is Kind.TEMP}
+    return bool(numbers) and any(n.arg in numbers for n in loads(s.value for s in stores))
 
 
 def _without_idle_checks(program: Program) -> Program:
     """Drops the checks of indices that turned out to be in range, with the stores that write their flags."""
-    steps = [s for s in program.steps if isinstance(s, Kernel)]
-    idle = {
-        s.buffer for k in steps for s in k.stores if s.value is FALSE and s.buffer.kind is Kind.TEMP
-    }
-    idle &= {s.buffer for s in program.steps if isinstance(s, Check)}
+    constant = {s.buffer for k in program.kernels for s in k.stores if s.value is FALSE}
+    idle = {b for b in constant & program.checked if b.kind is Kind.TEMP}
     if not idle:
         return program
-    steps_kept: list[Step] = []
-    for step in program.steps:
-        if isinstance(step, Kernel):
-            stores = tuple(s for s in step.stores if s.buffer not in idle)
-            if stores:
-                steps_kept.append(replace(step, stores=stores))
-        elif not isinstance(step, Check) or step.buffer not in idle:
-            steps_kept.append(step)
-    return replace(program, steps=tuple(steps_kept))
+    kept = (
+        step.keeping(lambda s: s.buffer not in idle)
+        for step in program.steps
+        if not isinstance(step, Check) or step.buffer not in idle
+    )
+    return replace(program, steps=tuple(s for s in kept if s is not None))
 
 
 # --- 1. producers into consumers
@@ -353,7 +337,7 @@ def _reads_same_values(graph: Graph, buffer: Buffer) -> bool:
     if buffer.kind is not Kind.INPUT:
         return True
     return not any(s.buffer == buffer for g in graph.groups.values() for s in g.stores) and not any(
-        isinstance(g.step, Extern) and buffer in g.reads and is_mutating(g.step.target)
+        g.step is not None and buffer in g.reads and buffer in g.step.changes
         for g in graph.groups.values()
     )
 

@@ -7,25 +7,11 @@ allocated only for its life, and shares memory with the results of library calls
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from frameloom.ir.passes.unbacked import size_dependencies
-from frameloom.ir.program import (
-    Buffer,
-    Check,
-    Kernel,
-    KernelList,
-    Kind,
-    Program,
-    Step,
-    Store,
-    View,
-    is_cuda,
-)
-from frameloom.ir.substitute import loads
+from frameloom.ir.program import Buffer, Kind, Program, is_cuda
 from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.compare import same
 from frameloom.ir.symbolic.expr import Int, Size, hint_of, largest
@@ -48,7 +34,7 @@ def plan_memory(program: Program) -> MemoryPlan:
     """Places the TEMP buffers of `program`."""
     lives: dict[Buffer, tuple[int, int]] = {}
     for k, step in enumerate(program.steps):
-        for buffer in buffers_of(step):
+        for buffer in step.buffers:
             if (
                 buffer.kind is Kind.TEMP
                 and not _has_own_allocation(buffer)
@@ -157,70 +143,3 @@ def size_in_bytes(buffer: Buffer) -> Int:
         return 0
     item = buffer.dtype.bytes if buffer.dtype is not None else buffer.torch_dtype.itemsize
     return item * (1 + sum((e - 1) * s for e, s in zip(buffer.shape, buffer.strides, strict=True)))
-
-
-# --- which steps use which buffers
-
-
-def buffers_of(step: Step) -> list[Buffer]:
-    """Returns every buffer that a step reads or writes, once."""
-    return list(dict.fromkeys([*reads_of(step), *writes_of(step)]))
-
-
-def reads_of(step: Step) -> list[Buffer]:
-    """Returns the buffers that a step reads, or whose size it has to know."""
-    data, sizes = _data_of(step), size_dependencies(step)
-    return list(dict.fromkeys([*data, *sizes])) if sizes else data
-
-
-def _data_of(step: Step) -> list[Buffer]:
-    if isinstance(step, KernelList):
-        read = {n.arg for s in step.stores for n in loads([s.value])}
-        return _of_columns(step, [b in read for b in step.columns])
-    if isinstance(step, Kernel):
-        return list(read_by(step.stores))
-    if isinstance(step, Check):
-        return [step.buffer]
-    values = [*step.args, *(v for _, v in step.kwargs)]
-    return list(dict.fromkeys(v.buffer for v in views_in(values)))
-
-
-def _of_columns(step: KernelList, chosen: list[bool]) -> list[Buffer]:
-    buffers = {
-        b: None
-        for r in step.instances
-        for (b, _), own in zip(r.columns, chosen, strict=True)
-        if own
-    }
-    return list(buffers)
-
-
-def read_by(stores: Iterable[Store]) -> dict[Buffer, None]:
-    """Returns the buffers whose previous contents the stores need."""
-    stores = list(stores)
-    buffers = dict.fromkeys(n.arg for n in loads([r for s in stores for r in (s.value, s.offset)]))
-    buffers.update(dict.fromkeys(s.buffer for s in stores if s.scatter is not None))
-    return buffers
-
-
-def writes_of(step: Step) -> list[Buffer]:
-    """Returns the buffers that a step writes."""
-    if isinstance(step, KernelList):
-        written = {s.buffer for s in step.stores}
-        return _of_columns(step, [b in written for b in step.columns])
-    if isinstance(step, Kernel):
-        return list(dict.fromkeys(s.buffer for s in step.stores))
-    if isinstance(step, Check):
-        return []
-    return [b for b in step.results if b is not None]
-
-
-def views_in(value: Any) -> Iterator[View]:
-    """Yields the Views inside the arguments of a library call."""
-    stack = [value]
-    while stack:
-        v = stack.pop()
-        if isinstance(v, View):
-            yield v
-        elif isinstance(v, (list, tuple)):
-            stack.extend(reversed(v))

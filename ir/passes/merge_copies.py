@@ -11,9 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from frameloom.ir.passes.dependence import is_mutating
-from frameloom.ir.passes.memory import reads_of, size_in_bytes, writes_of
-from frameloom.ir.program import Buffer, Extern, Kernel, Kind, Program, Step, is_cuda
+from frameloom.ir.passes.memory import size_in_bytes
+from frameloom.ir.program import Buffer, Kernel, Kind, Program, Step, is_cuda
 from frameloom.ir.symbolic.expr import hint_of
 
 MAX_COPIES = 8  # copies in one kernel
@@ -22,28 +21,22 @@ MAX_COPY_BYTES = 4 << 20  # bytes of one copy: a larger copy takes longer than i
 
 def merge_copies(program: Program) -> Program:
     """Returns `program` with fewer kernels that prepare inputs."""
-    changed: set[Buffer] = set()
-    for step in program.steps:
-        if isinstance(step, Kernel):
-            changed |= {b for b in writes_of(step) if b.kind is Kind.INPUT}
-        elif isinstance(step, Extern) and is_mutating(step.target):
-            changed |= set(reads_of(step))
+    changed = {b for step in program.steps for b in step.changes}
     steps: list[Step] = []
-    open_kernels: dict[Any, int] = {}  # loops, device -> step that takes more copies
+    # Loops, device -> the kernel that takes more copies, and its place.
+    open_kernels: dict[Any, tuple[Kernel, int]] = {}
     for step in program.steps:
         if isinstance(step, Kernel) and _prepares(step, changed):
             key = (step.device, step.stores[0].axes, step.stores[0].buffer.dtype)
-            at = open_kernels.get(key)
-            if at is not None:
-                first = steps[at]
-                assert isinstance(first, Kernel)
+            if key in open_kernels:
+                first, at = open_kernels.pop(key)
                 origin = tuple(dict.fromkeys((*first.origin, *step.origin)))
                 first = replace(first, stores=(*first.stores, *step.stores), origin=origin)
                 steps[at] = first
-                if len(first.stores) == MAX_COPIES:
-                    del open_kernels[key]
+                if len(first.stores) < MAX_COPIES:
+                    open_kernels[key] = first, at
                 continue
-            open_kernels[key] = len(steps)
+            open_kernels[key] = step, len(steps)
         steps.append(step)
     return program if len(steps) == len(program.steps) else replace(program, steps=tuple(steps))
 
@@ -55,4 +48,4 @@ def _prepares(kernel: Kernel, changed: set[Buffer]) -> bool:
     if store.buffer.kind is not Kind.TEMP or hint_of(size_in_bytes(store.buffer)) > MAX_COPY_BYTES:
         return False
     given = (Kind.INPUT, Kind.CONSTANT)
-    return all(b.kind in given and b not in changed for b in reads_of(kernel))
+    return all(b.kind in given and b not in changed for b in kernel.reads)

@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from frameloom.ir.node import Node, axis
 from frameloom.ir.ops import Op
-from frameloom.ir.passes.memory import reads_of, writes_of
-from frameloom.ir.program import Check, Kernel, Kind, Program, Step, Store
+from frameloom.ir.program import Check, Kernel, Program, Step, Store
 from frameloom.ir.scatter import is_scatter
 from frameloom.ir.substitute import substitute
 
@@ -21,7 +20,7 @@ from frameloom.ir.substitute import substitute
 def sink_checks(program: Program) -> Program:
     """Returns `program` with such checks in the kernels that scatter."""
     steps: list[Step] = list(program.steps)
-    for scatter in [s for s in steps if isinstance(s, Kernel) and is_scatter(s)]:
+    for scatter in filter(is_scatter, program.kernels):
         here = steps.index(scatter)
         for at, step in enumerate(steps):
             if isinstance(step, Kernel) and _checks(step, scatter):
@@ -40,7 +39,7 @@ def sink_checks(program: Program) -> Program:
 def _checks(kernel: Kernel, scatter: Kernel) -> bool:
     """Whether the kernel checks all positions of the scatter and does nothing else.  The scatter must not
     change what the kernel reads."""
-    return set(reads_of(kernel)).isdisjoint(writes_of(scatter)) and all(
+    return set(kernel.reads).isdisjoint(scatter.writes) and all(
         bad_positions(s, scatter.stores[0]) is not None for s in kernel.stores
     )
 
@@ -51,18 +50,14 @@ def _raised_between(steps: list[Step], at: int, here: int) -> list[Check] | None
     kernel = steps[at]
     between = steps[min(at, here) + 1 : max(at, here)]
     if at > here:
-        read = set(reads_of(kernel))
-        return [] if all(read.isdisjoint(writes_of(s)) for s in between) else None
-    flags = set(writes_of(kernel))
+        read = set(kernel.reads)
+        return [] if all(read.isdisjoint(s.writes) for s in between) else None
+    flags = set(kernel.writes)
     raising = [s for s in between if isinstance(s, Check)]
     if any(s.buffer not in flags for s in raising):
         return None
     others = [s for s in between if not isinstance(s, Check)]
-    return raising if all(map(_is_private, others)) else None
-
-
-def _is_private(step: Step) -> bool:
-    return isinstance(step, Kernel) and all(s.buffer.kind is not Kind.INPUT for s in step.stores)
+    return raising if all(s.kernels and not s.writes_input for s in others) else None
 
 
 def bad_positions(flag: Store, scatter: Store) -> Node | None:

@@ -9,43 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from frameloom.ir.index import linear, terms_of
-from frameloom.ir.node import Axis, Node, axis, const, index, load
+from frameloom.ir.index import terms_of
+from frameloom.ir.kernel_list import ALONG, FIRST, HERE, KernelInstance, Template
+from frameloom.ir.node import Axis, Node, load
 from frameloom.ir.ops import Op
-from frameloom.ir.program import Buffer, Kernel, KernelInstance, KernelList, Kind, Store
-from frameloom.ir.substitute import space, topological
-from frameloom.ir.symbolic.expr import Size, hint_of, may_exceed_1
-
-ALONG = Axis("x", 1 << 30)  # the axis of a template's stores; an instance has the real extent
-HERE, FIRST = axis(ALONG), index(0)
+from frameloom.ir.program import Buffer, Kernel, Kind, Step, Store
+from frameloom.ir.substitute import topological
+from frameloom.ir.symbolic.expr import hint_of, may_exceed_1
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
-    """The fields of a KernelList that its kernels share.  Every constant of a kernel becomes a number
-    here."""
-
-    stores: tuple[Store, ...]
-    columns: tuple[Buffer, ...]
-    numbers: tuple[Buffer, ...]
-
-    @property
-    def key(self) -> tuple[tuple[Node, Node], ...]:
-        """A key that is equal for equal templates."""
-        return tuple((load(s.buffer, s.offset), s.value) for s in self.stores)
-
-
-def is_static(instance: KernelInstance) -> bool:
-    """Whether all of its numbers are plain ints or floats, not symbolic sizes: a list's numbers are written
-    before it runs."""
-    numbers = (instance.extent, *(k for _, k in instance.columns), *instance.numbers)
-    return not any(isinstance(n, Size) for n in numbers)
-
-
-def template_of(kernel: Kernel) -> tuple[Template, KernelInstance] | None:
-    """Returns the template of `kernel` and its instance; None if it has none."""
+def template_of(kernel: Step) -> tuple[Template, KernelInstance] | None:
+    """Returns the template of a kernel and its instance; None if it has none."""
+    if not isinstance(kernel, Kernel):
+        return None
     strides = _memory_order(kernel.stores[0])
     if strides is None:
         return None
@@ -179,47 +156,6 @@ def fold_common_numbers(
         for r in instances
     )
     return Template(tuple(stores), template.columns, numbers), folded
-
-
-def kernels_of(step: KernelList) -> tuple[Kernel, ...]:
-    """Returns the kernels of a list, each over one axis."""
-    template = Template(step.stores, step.columns, step.numbers)
-    return tuple(
-        instantiate(template, instance, f"{step.name}_{k}", step.origin)
-        for k, instance in enumerate(step.instances)
-    )
-
-
-def instantiate(
-    template: Template, instance: KernelInstance, name: str, origin: tuple[str, ...]
-) -> Kernel:
-    """Returns the kernel of this template for an instance."""
-    axes = space([instance.extent]) if may_exceed_1(instance.extent) else ()
-    here = axis(axes[0]) if axes else FIRST
-    known: dict[Node, Node] = {
-        load(b, FIRST): const(value, b.dtype)  # type: ignore[arg-type]
-        for b, value in zip(template.numbers, instance.numbers, strict=True)
-    }
-    places = dict(zip(template.columns, instance.columns, strict=True))
-
-    def at(column: Buffer, offset: Node) -> tuple[Buffer, Node]:
-        buffer, start = places[column]
-        return buffer, linear(
-            [here] if offset is HERE else [], [1] if offset is HERE else [], start
-        )
-
-    stores = []
-    for s in template.stores:
-        done: dict[Node, Node] = {}
-        for n in topological([s.value]):
-            if n in known:
-                done[n] = known[n]
-            elif n.op is Op.LOAD:
-                done[n] = load(*at(n.arg, n.srcs[0]))
-            elif n.srcs or n.op is not Op.AXIS:
-                done[n] = Node(n.op, n.dtype, tuple(done.get(x, x) for x in n.srcs), n.arg)
-        stores.append(Store(*at(s.buffer, s.offset), done[s.value], axes))
-    return Kernel(name, tuple(stores), origin)
 
 
 def exact(value: bool | int | float) -> str:

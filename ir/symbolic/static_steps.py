@@ -10,19 +10,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from frameloom.ir.kernel_list import KernelInstance, KernelList
 from frameloom.ir.node import Axis, Node, Reduce
 from frameloom.ir.ops import Op
 from frameloom.ir.program import (
     Buffer,
     Check,
     Extern,
-    Kernel,
-    KernelInstance,
     Kind,
     Program,
     Step,
     Store,
     View,
+    map_leaves,
 )
 from frameloom.ir.substitute import topological
 from frameloom.ir.symbolic.atoms import evaluated, lone_symbol
@@ -80,24 +80,26 @@ class KnownSizes:
         return tuple(map(self.of, sizes))
 
     def step(self, step: Step) -> Step:
-        """Returns the step (not a KernelList) with ints.  Sizes of a library call's results stay symbolic:
-        the call decides them."""
-        if isinstance(step, Kernel):
-            return replace(step, stores=tuple(map(self._store, step.stores)))
+        """Returns the step with ints.  Sizes of a library call's results stay symbolic: the call decides
+        them."""
         if isinstance(step, Extern):
-            kwargs = tuple((name, self.value(v)) for name, v in step.kwargs)
-            return replace(step, args=self.value(step.args), kwargs=kwargs)
+            return replace(step, args=self.value(step.args), kwargs=self.value(step.kwargs))
         if isinstance(step, Check):
             return replace(step, buffer=self.buffer(step.buffer))
-        return step
+        if isinstance(step, KernelList):
+            return replace(step, instances=tuple(map(self._instance, step.instances)))
+        return step.with_stores(lambda stores: map(self._store, stores))
 
-    def instance(self, instance: KernelInstance) -> KernelInstance:
+    def _instance(self, instance: KernelInstance) -> KernelInstance:
         columns = tuple((self.buffer(b), self.of(start)) for b, start in instance.columns)
         numbers = tuple(n if type(n) in (bool, float) else self.of(n) for n in instance.numbers)
         return KernelInstance(self.of(instance.extent), columns, numbers)
 
     def value(self, value: Any) -> Any:
         """Returns an argument of a library call, or an output, with ints."""
+        return map_leaves(self._leaf, value)
+
+    def _leaf(self, value: Any) -> Any:
         if isinstance(value, Size):
             return self.of(value)
         if isinstance(value, Buffer):
@@ -110,8 +112,6 @@ class KnownSizes:
                 strides=self.ints(value.strides),
                 offset=self.of(value.offset),
             )
-        if isinstance(value, list | tuple):
-            return type(value)(map(self.value, value))
         return value
 
     def buffer(self, buffer: Buffer) -> Buffer:

@@ -21,24 +21,24 @@ from frameloom.backend.plan_sizes import PlanSizes
 from frameloom.capture import _capture
 from frameloom.capture.recording.captured_graph import CapturedGraph, without_examples
 from frameloom.codegen.cpp.module import KernelEntry
-from frameloom.codegen.extern import callable_for
 from frameloom.codegen.triton.launch import LaunchEntry, LaunchSource, ListEntry
 from frameloom.config import config
 from frameloom.ir.dtype import DType
-from frameloom.ir.library import CALLS, DRAW, OUT_FORMS, READ
+from frameloom.ir.kernel_list import KernelList
+from frameloom.ir.library import CALLS, DRAW, OUT_FORMS, READ, overload
 from frameloom.ir.passes.memory import MemoryPlan
-from frameloom.ir.passes.unbacked import defines
 from frameloom.ir.program import (
     Buffer,
     Check,
     Extern,
     Kernel,
-    KernelList,
     Kind,
     NumberStep,
     Program,
+    Step,
     View,
     is_cuda,
+    map_leaves,
 )
 from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.expr import Int, Size, Symbol, hint_of
@@ -101,21 +101,18 @@ def specify(
     calls = _kernel_calls(built, numbers)
     steps: list[Any] = []
     restart = Restart(captured.restarts)
-    for step in program.steps:
+    for step in _run(program):
         restart.look_at(step, len(steps))
         if isinstance(step, Kernel | KernelList):
             steps.append(calls[step.name]())
         elif isinstance(step, Check):
-            # On a GPU the kernel itself fails instead of setting the flag, as eager's kernels do; nothing
-            # waits for it.
-            if not is_cuda(step.buffer.device):
-                exception = Name("exception", step.exception)
-                steps.append(CheckCall(numbers[step.buffer], exception, step.message))
+            exception = Name("exception", step.exception)
+            steps.append(CheckCall(numbers[step.buffer], exception, step.message))
         elif step.target == DRAW:
             steps.append(_draw_call(step, numbers))
         elif step.target == READ:
             steps.append(ReadCall(numbers[step.args[0].buffer]))
-            for symbol, _, _ in defines(step):
+            for symbol, _, _ in step.defines:
                 numbers.sizes.symbol(symbol)  # also if no kernel has a loop over it
         else:
             steps.append(_extern_call(step, numbers))
@@ -181,6 +178,12 @@ def specify(
         keep=tuple(Name("library", k) for k in range(len(built.libraries))),
     )
     return spec, objects
+
+
+def _run(program: Program) -> list[Step]:
+    """Returns the steps that the plan runs: on a GPU the kernel itself fails instead of setting the flag of a
+    check, as eager's kernels do; nothing waits for it."""
+    return [s for s in program.steps if not (isinstance(s, Check) and is_cuda(s.buffer.device))]
 
 
 def _leaf(
@@ -336,9 +339,8 @@ class _Numbers:
         self._memory = memory
         self._objects = objects
         self.specs = [self._spec(buffer) for buffer in first]
-        done = [s for s in program.steps if not (isinstance(s, Check) and is_cuda(s.buffer.device))]
-        for place, step in enumerate(done):
-            for symbol, buffer, dim in defines(step):
+        for place, step in enumerate(_run(program)):
+            for symbol, buffer, dim in step.defines:
                 if isinstance(step, Extern) and step.target == READ:
                     vector = self[step.args[0].buffer]
                     self.unbacked[symbol] = SizeCall("item", (place, vector, dim))
@@ -388,15 +390,14 @@ class _Numbers:
 
     def replace(self, value: Any) -> Any:
         """Replaces views, number buffers and sizes in an Extern's arguments by their specs."""
+        return map_leaves(self._spec_of, value)
+
+    def _spec_of(self, value: Any) -> Any:
         if isinstance(value, View):
             return self.view(value)
         if isinstance(value, Buffer):
             return NumberSpec(self[value])
-        if isinstance(value, Size):
-            return self.sizes.ref(value)
-        if isinstance(value, list | tuple):
-            return type(value)(self.replace(v) for v in value)
-        return value
+        return self.sizes.ref(value) if isinstance(value, Size) else value
 
 
 def _torch_dtype(buffer: Buffer) -> torch.dtype:
@@ -417,8 +418,7 @@ def _extern_call(step: Extern, numbers: _Numbers) -> ExternCall:
     function = Name("op", OUT_FORMS[step.target] if out_form else step.target)
     args = [numbers.replace(a) for a in step.args]
     kwargs = {name: numbers.replace(v) for name, v in step.kwargs}
-    overload: Any = callable_for(step.target)
-    for argument in overload._schema.arguments[len(args) :]:
+    for argument in overload(step.target)._schema.arguments[len(args) :]:
         if argument.kwarg_only or argument.name in kwargs:
             break
         args.append(argument.default_value)  # the C interface has no defaults

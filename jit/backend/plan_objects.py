@@ -11,10 +11,9 @@ import torch
 
 from frameloom.capture.autograd.custom_function import copied
 from frameloom.codegen.cpp.module import SourceFile
-from frameloom.codegen.extern import callable_for
 from frameloom.codegen.triton.chip import chip_of
 from frameloom.codegen.triton.launch import LaunchSource
-from frameloom.ir.library import CALLS, LAZY
+from frameloom.ir.library import CALLS, LAZY, overload
 from frameloom.ir.program import Buffer
 from frameloom.runtime import _runtime
 from frameloom.runtime.build.launch import load
@@ -93,7 +92,7 @@ class PlanObjects:
         return partial(_load_general, source, torch.device(device).index, aligned=True)
 
     def _op(self, target: str) -> Callable[..., Any]:
-        return callable_for(target)
+        return overload(target)  # type: ignore[no-any-return]
 
     def _own(self, target: str) -> Callable[..., Any]:
         if target == COPIED:

@@ -17,11 +17,9 @@ import torch
 from frameloom.capture.guards.thread_warnings import warnings_here
 from frameloom.ir import interp
 from frameloom.ir.interp import UNWRITTEN, Unwritten
-from frameloom.ir.library import DRAW, OWN
+from frameloom.ir.library import DRAW, OWN, overload
 from frameloom.ir.passes.batch import expand
-from frameloom.ir.passes.memory import buffers_of, writes_of
-from frameloom.ir.passes.templates import kernels_of
-from frameloom.ir.program import Buffer, Extern, Kernel, KernelList, Kind, Program, Step, is_cuda
+from frameloom.ir.program import Buffer, Extern, Kernel, Kind, Program, Step, is_cuda
 from frameloom.ir.substitute import topological
 from frameloom.ir.symbolic.expr import hint_of
 from frameloom.ir.symbolic.static_steps import Unknown
@@ -40,18 +38,16 @@ class NotInterpreted(Exception):
 def why_not(program: Program) -> str | None:
     """Returns why the interpreter cannot run the program, or None if it can."""
     work = 0
-    for step in expand(program).steps:
-        if isinstance(step, Extern):
-            if step.target not in OWN and not step.target.startswith("aten."):
-                return f"{step.target} may do more than compute"
-            continue
-        kernels = kernels_of(step) if isinstance(step, KernelList) else [step]
-        for kernel in kernels:
-            if isinstance(kernel, Kernel):
-                elements = _elements(kernel)
-                work += elements
-                if elements > MOST_ELEMENTS or work > MOST_WORK:
-                    return "too much to interpret"
+    program = expand(program)
+    for call in program.library_calls:
+        if call.target not in OWN and not call.target.startswith("aten."):
+            return f"{call.target} may do more than compute"
+    for step in program.steps:
+        for kernel in step.kernels:
+            elements = _elements(kernel)
+            work += elements
+            if elements > MOST_ELEMENTS or work > MOST_WORK:
+                return "too much to interpret"
     return None
 
 
@@ -67,14 +63,14 @@ class Call:
     def __init__(self, program: Program, inputs: Sequence[Any]) -> None:
         self._program = program
         self._given = copies(inputs)
-        self._writes = any(b.kind is Kind.INPUT for s in program.steps for b in writes_of(s))
+        self._writes = any(b.kind is Kind.INPUT for s in program.steps for b in s.writes)
         self._generators = _generators(program, inputs)
         self._random = [g.get_state() for g in self._generators]
 
     @property
     def rounds(self) -> bool:
         """Whether the program computes floats, which are rounded."""
-        written = (b.dtype for s in self._program.steps for b in writes_of(s))
+        written = (b.dtype for s in self._program.steps for b in s.writes)
         return any(dtype is not None and dtype.is_float for dtype in written)
 
     def run(self, noise: Noise | None = None) -> tuple[Sequence[Any], Sequence[Any]]:
@@ -131,7 +127,7 @@ class Noise:
         return (exact * (1 + units.to(exact.device) * eps)).to(exact.dtype)
 
     def after(self, step: Step, memory: dict[Buffer, Tensor]) -> None:
-        for buffer in writes_of(step):
+        for buffer in step.writes:
             if buffer not in memory:
                 continue
             exact = memory[buffer]
@@ -192,15 +188,12 @@ def copies(inputs: Sequence[Any], noise: Noise | None = None) -> list[Any]:
 def _generators(program: Program, inputs: Sequence[Any]) -> list[Any]:
     """Returns the generators from which a call of the program draws."""
     generators: dict[int, Any] = {}
-    for step in program.steps:
-        if not isinstance(step, Extern):
-            continue
-        given = [*step.args, *(v for _, v in step.kwargs)]
-        own = [v for v in given if isinstance(v, torch.Generator)]
+    for step in program.library_calls:
+        own = [v for v in step.arguments if isinstance(v, torch.Generator)]
         if step.target == DRAW:
             own = [_default(step.args[0])]
         elif step.target.startswith("aten.") and draws(step):
-            own += [_default(b.device) for b in buffers_of(step)]
+            own += [_default(b.device) for b in step.buffers]
         generators |= {id(g): g for g in own}
     generators |= {id(g): g for g in inputs if isinstance(g, torch.Generator)}
     return list(generators.values())
@@ -208,7 +201,7 @@ def _generators(program: Program, inputs: Sequence[Any]) -> list[Any]:
 
 def draws(step: Extern) -> bool:
     """Whether a library call draws random numbers."""
-    return torch.Tag.nondeterministic_seeded in interp.overload(step.target).tags
+    return torch.Tag.nondeterministic_seeded in overload(step.target).tags
 
 
 def _default(device: str) -> torch.Generator:

@@ -4,21 +4,9 @@ depend on data, and no step waits for the GPU."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-import torch
-
-from frameloom.ir.program import (
-    Buffer,
-    Check,
-    Extern,
-    Kernel,
-    KernelList,
-    Kind,
-    Program,
-    View,
-    is_cuda,
-)
+from frameloom.ir.library import overload
+from frameloom.ir.program import Buffer, Extern, Kind, Program, View, is_cuda
 
 FEW = 8  # with fewer steps, launches cost no more than a replay and its copies
 
@@ -50,10 +38,10 @@ def reason_against(program: Program) -> str | None:
         return "it computes with numbers that vary"
     if any(not isinstance(n, int) for b in _buffers(program) for n in (*b.shape, *b.strides)):
         return "its sizes change from call to call"
-    for step in program.steps:
-        if isinstance(step, Extern) and (reason := _against_call(step)):
+    for call in program.library_calls:
+        if reason := _against_call(call):
             return reason
-    returned = [o.buffer for o in program.outputs if isinstance(o, View)]
+    returned = program.returned
     if any(b.kind not in (Kind.OUTPUT, Kind.EXTERN) for b in returned):
         return "it returns a view of what it is given or holds"
     if any(isinstance(o, View) and o.bits for o in program.outputs):
@@ -67,11 +55,11 @@ def device_of(program: Program) -> str:
 
 
 def _against_call(step: Extern) -> str | None:
-    packet, _, overload = step.target.removeprefix("aten.").partition(".")
+    packet = step.target.removeprefix("aten.").split(".")[0]
     if not step.target.startswith("aten.") or packet not in REPLAYABLE:
         return f"{step.target} may wait for the GPU"
-    schema = getattr(getattr(torch.ops.aten, packet), overload)._schema
-    given = dict(zip((a.name for a in schema.arguments), step.args, strict=False))
+    arguments = overload(step.target)._schema.arguments
+    given = dict(zip((a.name for a in arguments), step.args, strict=False))
     given |= dict(step.kwargs)
     return f"{step.target} draws random numbers" if given.get("dropout_p") else None
 
@@ -79,20 +67,4 @@ def _against_call(step: Extern) -> str | None:
 def _buffers(program: Program) -> Iterator[Buffer]:
     yield from program.inputs
     for step in program.steps:
-        if isinstance(step, Kernel):
-            yield from (s.buffer for s in step.stores)
-        elif isinstance(step, KernelList):
-            yield from (b for r in step.instances for b, _ in r.columns)
-        elif isinstance(step, Check):
-            yield step.buffer
-        else:
-            yield from (b for b in step.results if b is not None)
-            yield from _viewed([*step.args, *(value for _, value in step.kwargs)])
-
-
-def _viewed(value: Any) -> Iterator[Buffer]:
-    if isinstance(value, View):
-        yield value.buffer
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _viewed(one)
+        yield from step.buffers

@@ -18,7 +18,7 @@ from frameloom.capture.recording.captured_graph import CapturedGraph
 from frameloom.codegen.cpp.module import generate
 from frameloom.codegen.triton.chip import chip_of
 from frameloom.errors import BuildError
-from frameloom.ir.program import Check, Kernel, KernelList, Program, is_cuda
+from frameloom.ir.program import Program, is_cuda
 from frameloom.runtime.build.cpp_compiler import load
 from frameloom.runtime.build.triton_compiler import Building, first_time, prewarm
 from frameloom.runtime.build.triton_compiler import build as build_triton
@@ -80,7 +80,7 @@ def announce(captured: CapturedGraph) -> None:
 def launches(program: Program) -> Program:
     """Splits kernels on a GPU that one launch cannot compute, and joins kernels that one launch can compute
     together."""
-    if not any(isinstance(s, Kernel) and is_cuda(s.device) for s in program.steps):
+    if not any(is_cuda(kernel.device) for kernel in program.kernels):
         return program
     split: Program = _for_gpus().launches(program)
     return split
@@ -95,20 +95,15 @@ def generate_all(
     """Returns the sources of all kernels; with `tune`, the fastest of several for a GPU (autotune.py).
     `ahead`: each kernel for a GPU starts to compile as soon as its source is generated.  Otherwise `between`
     is called after each."""
-    by_device: dict[str, list[Kernel | KernelList]] = {}
-    for step in program.steps:
-        if isinstance(step, Kernel | KernelList):
-            by_device.setdefault(step.device, []).append(step)
-    checks = frozenset(s.buffer for s in program.steps if isinstance(s, Check))
-    cpu = [k for k in by_device.pop("cpu", []) if isinstance(k, Kernel)]
+    cpu = [k for k in program.kernels if k.device == "cpu"]
     begun: dict[str, Any] = {}
     texts = []
     try:
-        for device, steps in by_device.items():
+        for device in dict.fromkeys(s.device for s in program.launches if s.device != "cpu"):
             if ahead and not tune:
                 begun[device] = Building(chip_of(device).arch)
             begin = begun[device].add if device in begun else between
-            sources = _for_gpus().sources_of(steps, device, checks, tune, begin)
+            sources = _for_gpus().sources_of(program, device, tune, begin)
             texts.append((device, sources))
         return Texts(generate(cpu) if cpu else (), texts, begun)
     except BaseException:

@@ -18,11 +18,11 @@ import frameloom
 from frameloom import pipeline
 from frameloom.capture.tensors.fake import Fake
 from frameloom.ir import interp
+from frameloom.ir.kernel_list import KernelList
+from frameloom.ir.library import overload
 from frameloom.ir.lower.layout.onednn import OneDnn
 from frameloom.ir.numbers import MEANING
-from frameloom.ir.passes.memory import buffers_of
-from frameloom.ir.passes.templates import kernels_of
-from frameloom.ir.program import Buffer, Check, Extern, Kernel, KernelList, Kind, View
+from frameloom.ir.program import Buffer, Check, Extern, Kernel, Kind, View
 from frameloom.ir.symbolic.atoms import atoms_of, evaluated
 from frameloom.ir.symbolic.expr import Size
 from frameloom.runtime.build import triton_compiler as triton_build
@@ -131,8 +131,8 @@ class InterpretedPlan:
             memory.tensors[n.result] = MEANING[n.op](*given)
         for step in program.steps:
             if isinstance(step, KernelList):
-                for kernel in kernels_of(step):
-                    touched = {b: memory[b] for b in buffers_of(kernel)}
+                for kernel in step.kernels:
+                    touched = {b: memory[b] for b in kernel.buffers}
                     numbers = {b: x for b, x in touched.items() if b.kind is Kind.NUMBER}
                     touched.update(
                         (b, torch.tensor(x, dtype=b.dtype.to_torch())) for b, x in numbers.items()
@@ -151,7 +151,7 @@ class InterpretedPlan:
                     ]
                     load(source)[grid](*given, *sizes)
             elif isinstance(step, Extern):
-                result = interp.overload(step.target)(
+                result = overload(step.target)(
                     *known(step.args), **{k: known(v) for k, v in step.kwargs}
                 )
                 for b, t in zip(step.results, interp.flatten(result), strict=True):

@@ -10,9 +10,10 @@ from frameloom.codegen.triton.chip import H200
 from frameloom.codegen.triton.list_text import generate_lists
 from frameloom.ir import interp
 from frameloom.ir.dtype import DType
+from frameloom.ir.kernel_list import KernelList
 from frameloom.ir.node import binary, cast, const
 from frameloom.ir.ops import Op
-from frameloom.ir.program import Buffer, Kernel, KernelList, Kind, Program, Store
+from frameloom.ir.program import Buffer, Kernel, Kind, Program, Store
 from frameloom.ir.substitute import space
 from frameloom.ir.verify import verify
 from tests.codegen.kernels import read

@@ -7,11 +7,11 @@ import torch
 
 from frameloom.codegen import generate
 from frameloom.codegen.cpp.function import Loops
-from frameloom.codegen.cpp.module import structure
 from frameloom.codegen.cpp.prelude import ELEMENTS, Prelude
 from frameloom.codegen.cpp.vector import host_isa
-from frameloom.codegen.extern import callable_for
+from frameloom.codegen.structure import structure
 from frameloom.errors import FrameloomError
+from frameloom.ir.library import overload
 from frameloom.ir.node import binary, unary
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Kernel
@@ -65,9 +65,9 @@ def test_nothing_to_generate():
 
 
 def test_library_calls():
-    assert callable_for("aten.mm.out") is torch.ops.aten.mm.out
+    assert overload("aten.mm.out") is torch.ops.aten.mm.out
     with pytest.raises(FrameloomError, match="no operator aten"):
-        callable_for("aten.no_such_operator.default")
+        overload("aten.no_such_operator.default")
 
 
 def test_names_are_not_types():

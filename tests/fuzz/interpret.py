@@ -26,8 +26,7 @@ from frameloom.ir import interp
 from frameloom.ir.library import LAZY, OWN
 from frameloom.ir.lower.layout.onednn import OneDnn
 from frameloom.ir.passes.batch import expand
-from frameloom.ir.passes.unbacked import defines
-from frameloom.ir.program import Buffer, Extern, Kernel, KernelList, Kind, Program, View
+from frameloom.ir.program import Buffer, Kind, Program, View
 from frameloom.ir.symbolic.expr import Symbol, hint_of
 from frameloom.ir.symbolic.static_steps import KnownSizes, Unknown
 from frameloom.runtime.fallback import strided_view
@@ -71,7 +70,7 @@ def _lowered_for_a_gpu(lower: Any, captured: CapturedGraph) -> Program:
 
 
 def _is_for_a_gpu(program: Program) -> bool:
-    return any(isinstance(s, Kernel | KernelList) and s.device != "cpu" for s in program.steps)
+    return any(s.device != "cpu" for s in program.launches)
 
 
 def _texts(program: Program, *args: Any) -> Texts:
@@ -198,8 +197,8 @@ def _can_run(program: Program) -> bool:
     """Where what is drawn, computed of numbers or decided by data has a call start anew, only the native plan knows how."""
     if program.numbers or any(b.kind is Kind.NUMBER for b in program.inputs):
         return False
-    calls = [s for s in program.steps if isinstance(s, Extern)]
-    if any(s.target in OWN or defines(s) for s in calls) or reference.why_not(program) is not None:
+    calls = program.library_calls
+    if any(s.target in OWN or s.defines for s in calls) or reference.why_not(program) is not None:
         return False
     if not _tell_the_sizes(program):
         return False
@@ -221,11 +220,7 @@ def _tell_the_sizes(program: Program) -> bool:
         sizes.seen(b, torch.empty_strided(shape, strides, device="meta"))
     try:
         for step in expand(program).steps:
-            if isinstance(step, KernelList):
-                for instance in step.instances:
-                    sizes.instance(instance)
-            else:
-                sizes.step(step)
+            sizes.step(step)
         for output in program.outputs:
             sizes.value(output)
     except Unknown:

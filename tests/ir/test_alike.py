@@ -4,10 +4,11 @@ import torch
 
 from frameloom.ir import interp
 from frameloom.ir.dtype import DType
+from frameloom.ir.kernel_list import KernelList
 from frameloom.ir.node import binary, const, index
 from frameloom.ir.ops import Op
 from frameloom.ir.passes.fuse import fuse
-from frameloom.ir.program import Buffer, Kernel, KernelList, Kind, Program, Store
+from frameloom.ir.program import Buffer, Kernel, Kind, Program, Store
 from frameloom.ir.substitute import space
 from frameloom.ir.verify import verify
 from tests.codegen.kernels import read
@@ -100,4 +101,4 @@ def test_a_number_may_be_shared():
     buffers = (shared, *(p for p, _ in made))
     result = fuse(Program(buffers, tuple(s for _, s in made), tuple(range(6))))
     assert rows(result) == [5]
-    assert len(result.steps[0].columns) == 2
+    assert len(result.steps[0].template.columns) == 2

@@ -10,7 +10,6 @@ from frameloom.backend import targets as backends
 from frameloom.capture import _capture
 from frameloom.codegen.triton.launch import LaunchEntry, LaunchSource
 from frameloom.debug import Trail
-from frameloom.ir.passes.memory import buffers_of
 from frameloom.options import Options
 from frameloom.pipeline import compile_graph
 from frameloom.runtime.spec import CheckCall, ExternCall, KernelCall, LaunchCall
@@ -37,7 +36,7 @@ class Generator:
         self.asked.append((kernels, chip, checks))
         made = []
         for number, kernel in enumerate(kernels):
-            buffers = tuple(buffers_of(kernel))
+            buffers = tuple(kernel.buffers)
             text = (
                 "import triton\nimport triton.language as tl\n\n@triton.jit\n"
                 f"def kernel{number}({parameters(len(buffers))}):\n    tl.store(p0, tl.load(p0))\n"

@@ -41,8 +41,8 @@ MUTANTS = [
     Mutant(
         "failing_calls_dropped",
         "ir/passes/dependence.py",
-        "return has_effect(step.target) or (not is_known and may_raise(step.target, is_floating))",
-        "return has_effect(step.target)",
+        "return step.has_effect or (not is_known and may_raise(step.target, is_floating))",
+        "return step.has_effect",
         "a library call whose result nobody uses does not raise any more (infinity in `torch.histc`)",
     ),
     Mutant(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from frameloom.ir.library import overload
 from frameloom.ir.lower.expr import Expr
 from frameloom.ir.lower.table import TABLE, Call, Decline, Ref, lowering, read
 from frameloom.ir.node import index, load
@@ -56,12 +57,7 @@ PLAIN_OF = {
 
 def _each(call: Call, target: str, args: tuple[Any, ...]) -> list[Any]:
     """Returns the values of the plain op for every tensor of the lists."""
-    import torch
-
-    packet, _, overload = target.partition(".")
-    names = tuple(
-        a.name for a in getattr(getattr(torch.ops.aten, packet), overload)._schema.arguments
-    )
+    names = tuple(a.name for a in overload(f"aten.{target}")._schema.arguments)
     function = TABLE[f"aten.{target}"]
     values = []
     for k, result in enumerate(call.results):

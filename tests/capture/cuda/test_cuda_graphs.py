@@ -15,10 +15,10 @@ from frameloom.capture.recording import recorder as record
 from frameloom.capture.shapes.registry import infer
 from frameloom.capture.tensors.fake import Fake
 from frameloom.ir.dtype import DType
+from frameloom.ir.kernel_list import KernelList
 from frameloom.ir.lower import lower
 from frameloom.ir.passes.fuse import fuse
-from frameloom.ir.passes.memory import buffers_of, writes_of
-from frameloom.ir.program import Check, Extern, Kernel, KernelList, Kind
+from frameloom.ir.program import Check, Extern, Kernel, Kind
 from frameloom.ir.verify import verify
 from tests.capture.capturing import GraphRunner
 
@@ -60,7 +60,7 @@ def lowered(fn, *args):
     ]
     for step in runner.program.steps:
         if isinstance(step, Kernel):
-            assert len({b.device for b in buffers_of(step)}) == 1, "a kernel on two devices"
+            assert len({b.device for b in step.buffers}) == 1, "a kernel on two devices"
     return runner.program, steps
 
 
@@ -160,7 +160,7 @@ def test_batch_normalisation_by_cudnn_is_fused_like_any_other(training):
     given = (module.running_mean, module.running_var, module.weight.detach(), module.bias.detach())
     program, steps = lowered(f, torch.randn(2, 3, 8, 8), *given)
     assert set(steps) == {"cuda:0"}
-    written = {b.name for s in program.steps for b in writes_of(s) if b.kind is Kind.INPUT}
+    written = {b.name for s in program.steps for b in s.writes if b.kind is Kind.INPUT}
     assert len(written) == (2 if training else 0)
 
 
@@ -241,7 +241,7 @@ def test_which_device_is_current_is_guarded_where_it_matters(fn, relies, monkeyp
         _capture.JitFunction(fn, runner)(X)
     if not runner.graphs:
         pytest.skip("PyTorch here has to ask a GPU")
-    assert {b.device for b in buffers_of(runner.program.steps[-1])} == {"cuda:0"}
+    assert {b.device for b in runner.program.steps[-1].buffers} == {"cuda:0"}
     assert any("get_num_threads" in g for g in runner.guards) == relies, runner.guards
 
 
@@ -253,7 +253,7 @@ def test_numbers_beside_tensors_of_a_gpu_are_arguments_of_its_kernels():
             target(X, a)
     program = runner.program
     assert [s.device for s in program.steps] == ["cuda:0"]
-    assert Kind.NUMBER in {b.kind for b in buffers_of(program.steps[0])}
+    assert Kind.NUMBER in {b.kind for b in program.steps[0].buffers}
 
 
 def test_an_optimizer_step_is_kernels_of_the_gpu_with_numbers_of_each_tensor():

@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 
 from frameloom.ir.dtype import DType
-from frameloom.ir.passes.memory import buffers_of
 from frameloom.ir.program import Extern, View
 from tests.capture.cuda.test_cuda_graphs import _tensors_seem_to_be_on_a_gpu, lowered
 
@@ -148,7 +147,7 @@ def test_nothing_is_left_of_a_dropped_mask():
     _, _, _, program = attention(
         lambda x: torch.ones(48, 48, dtype=torch.bool, device=x.device), NUMBERS
     )
-    assert len({b for s in program.steps for b in buffers_of(s)}) == 2
+    assert len({b for s in program.steps for b in s.buffers}) == 2
 
 
 def test_a_mask_of_sequences_packed_one_after_another_where_there_is_one():

@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 
 import frameloom
-from frameloom.ir.passes.dependence import has_effect
+from frameloom.ir.library import effects
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="needs torch.distributed")
 
@@ -33,5 +33,5 @@ def test_what_nobody_reads_is_sent(group):
 
 def test_they_have_effects():
     for name in ("all_reduce", "wait_tensor", "all_gather_into_tensor", "reduce_scatter_tensor"):
-        assert has_effect(f"_c10d_functional.{name}.default")
-    assert not has_effect("aten.mm.default")
+        assert effects(f"_c10d_functional.{name}.default").beyond_results
+    assert not effects("aten.mm.default").beyond_results
