@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from frameloom.ir import index
-from frameloom.ir import node as ir
 from frameloom.ir.cases import negation
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node, const
@@ -32,7 +31,7 @@ from frameloom.ir.program import (
     View,
     is_cuda,
 )
-from frameloom.ir.substitute import space
+from frameloom.ir.rows import copy_kernel, of_rows
 from frameloom.ir.symbolic.compare import at_most
 from frameloom.ir.symbolic.expr import hint_of
 
@@ -94,31 +93,15 @@ def _aligned_copy(
 ) -> tuple[View, Kernel]:
     """Returns the prepared mask, with one element per value that differs, and the kernel that writes it."""
     *outer, last = mask.shape
-    outer_extents = [
-        1 if stride == 0 else e for e, stride in zip(outer, mask.strides, strict=False)
-    ]
-    strides = [1]
-    step = -(-last // ALIGNMENT) * ALIGNMENT
-    for extent in reversed(outer_extents):
-        strides.append(step)
-        step *= extent
-    strides.reverse()
-    shape = (*outer_extents, last)
-    device = mask.buffer.device
+    extents = [1 if stride == 0 else e for e, stride in zip(outer, mask.strides, strict=False)]
     # A BOOL mask stays BOOL: for a query that sees no key, only the library's kernel knows the result that
     # eager gives.
     dtype = DType.BOOL if mask.buffer.dtype is DType.BOOL else dtype
-    buffer = Buffer(
-        f"attention_mask_{number}", dtype, shape, tuple(strides), Kind.TEMP, device=device
-    )
-    axes = space([e for e in shape if e != 1])
-    remaining_axes = iter(axes)
-    at = [ir.axis(next(remaining_axes)) if e != 1 else index.index(0) for e in shape]
-    value = ir.load(mask.buffer, index.linear(at, mask.strides, mask.offset))
-    kernel = Kernel(
-        f"attention_mask_{number}", (Store(buffer, index.linear(at, strides), value, axes),), origin
-    )
-    seen = tuple(0 if e == 1 else s for e, s in zip(outer_extents, strides, strict=False))
+    name, row = f"attention_mask_{number}", -(-last // ALIGNMENT) * ALIGNMENT
+    buffer = of_rows(name, dtype, (*extents, last), row, mask.buffer.device)
+    source = View(mask.buffer, buffer.shape, mask.strides, mask.offset)
+    kernel = copy_kernel(source, buffer, buffer.strides, name, origin)
+    seen = (0 if e == 1 else s for e, s in zip(extents, buffer.strides, strict=False))
     return View(buffer, mask.shape, (*seen, 1)), kernel
 
 

@@ -96,7 +96,7 @@ def _decide(
         # Terms without known bounds may have wrapped around.
         known = all(index.bounds(t) is not None for t in terms)
         span = index.bounds(difference, ranges) if known else None
-        return None if span is None else _verdict(op, span)
+        return None if span is None else compare_ranges(op, span, (0, 0))
     if not depth:
         return None
     condition, *values = chosen.srcs
@@ -110,16 +110,15 @@ def _decide(
     return verdicts.pop()
 
 
-def _verdict(op: Op, span: index.Range) -> bool | None:
-    """`difference <op> 0`"""
-    low, high = span
+def compare_ranges(op: Op, a: index.Range, b: index.Range) -> bool | None:
+    """Returns `a <op> b` if it is the same for all values in these ranges; else None."""
     if op in (Op.GT, Op.GE):
-        low, high = -high, -low
-        op = Op.LT if op is Op.GT else Op.LE
+        op, a, b = (Op.LT if op is Op.GT else Op.LE), b, a
     if op is Op.LT:
-        return True if less(high, 0) else False if at_most(0, low) else None
+        return True if less(a[1], b[0]) else False if at_most(b[1], a[0]) else None
     if op is Op.LE:
-        return True if at_most(high, 0) else False if less(0, low) else None
-    apart = less(0, low) or less(high, 0)
-    equal = True if same(low, 0) and same(high, 0) else False if apart else None
-    return equal if op is Op.EQ or equal is None else not equal
+        return True if at_most(a[1], b[0]) else False if less(b[1], a[0]) else None
+    apart = less(a[1], b[0]) or less(b[1], a[0])
+    if not apart and not (same(a[0], a[1]) and same(a[1], b[0]) and same(b[0], b[1])):
+        return None
+    return apart is (op is Op.NE)

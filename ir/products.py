@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frameloom.ir import index
-from frameloom.ir import node as ir
 from frameloom.ir.library import OUT_FORMS
 from frameloom.ir.program import (
     Buffer,
@@ -23,12 +21,11 @@ from frameloom.ir.program import (
     Kind,
     Program,
     Step,
-    Store,
     View,
     is_cuda,
 )
-from frameloom.ir.substitute import space
-from frameloom.ir.symbolic.expr import Int, hint_of
+from frameloom.ir.rows import copy_kernel, of_rows
+from frameloom.ir.symbolic.expr import Int, hint_of, hint_product
 
 ROW = 16  # bytes; rows are multiples of it
 MIN_MULTIPLICATIONS = 1 << 30  # below, the launch of the copy costs as much as it saves
@@ -61,10 +58,7 @@ def _multiplications(step: Extern) -> int:
     half = result is not None and result.dtype is not None and result.dtype.is_half
     if result is None or not half or not is_cuda(result.device) or result.kind is Kind.EXTERN:
         return 0
-    total = hint_of(step.args[-1 - _numbers(step)].shape[-2])
-    for extent in result.shape:
-        total *= hint_of(extent)
-    return total
+    return hint_product((step.args[-1 - _numbers(step)].shape[-2], *result.shape))
 
 
 def _numbers(step: Extern) -> int:
@@ -113,7 +107,7 @@ def _aligned(step: Extern, name: str, program: Program) -> list[Step]:
             steps.append(kernel)
     steps.append(replace(step, args=tuple(args), results=(wide,)))
     source = View(wide, result.shape, wide.strides)
-    steps.append(_copy(source, result, result.strides, f"{name}_result", step.origin))
+    steps.append(copy_kernel(source, result, result.strides, f"{name}_result", step.origin))
     return steps
 
 
@@ -123,10 +117,7 @@ def _whole(extent: Int) -> Int:
 
 
 def _bytes(shape: Sequence[int]) -> int:
-    total = 2
-    for extent in shape:
-        total *= hint_of(extent)
-    return total
+    return 2 * hint_product(shape)
 
 
 def _is_aligned(view: View) -> bool:
@@ -157,14 +148,7 @@ def _has_library_reader(buffer: Buffer, program: Program) -> bool:
 
 
 def _padded(shape: Sequence[int], name: str, like: Buffer) -> Buffer:
-    strides = [1]
-    step = _whole(shape[-1])
-    for extent in reversed(shape[:-1]):
-        strides.append(step)
-        step *= extent
-    return Buffer(
-        name, like.dtype, tuple(shape), tuple(reversed(strides)), Kind.TEMP, device=like.device
-    )
+    return of_rows(name, like.dtype, shape, _whole(shape[-1]), like.device)
 
 
 def _operand(view: View, name: str, origin: tuple[str, ...], columns: int) -> tuple[View, Kernel]:
@@ -176,18 +160,8 @@ def _operand(view: View, name: str, origin: tuple[str, ...], columns: int) -> tu
         of[-2:] = of[:-3:-1]
     wide = _padded(seen, name, view.buffer)
     source = View(view.buffer, tuple(shape), tuple(strides), view.offset)
-    kernel = _copy(source, wide, wide.strides, name, origin)
+    kernel = copy_kernel(source, wide, wide.strides, name, origin)
     extents, steps = list(wide.shape), list(wide.strides)
     for of in (extents, steps) if columns_first else ():
         of[-2:] = of[:-3:-1]
     return View(wide, tuple(extents), tuple(steps)), kernel
-
-
-def _copy(
-    source: View, into: Buffer, strides: Sequence[int], name: str, origin: tuple[str, ...]
-) -> Kernel:
-    axes = space([e for e in source.shape if e != 1])
-    left = iter(axes)
-    at = [ir.axis(next(left)) if e != 1 else index.index(0) for e in source.shape]
-    value = ir.load(source.buffer, index.linear(at, source.strides, source.offset))
-    return Kernel(name, (Store(into, index.linear(at, strides), value, axes),), origin)

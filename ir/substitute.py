@@ -13,12 +13,12 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from frameloom.ir import index
-from frameloom.ir.cases import decide_by_cases, negation
+from frameloom.ir.cases import compare_ranges, decide_by_cases, negation
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node, axis, const, reduce, where
 from frameloom.ir.ops import COMPARES, Op
 from frameloom.ir.reductions import REDUCTIONS, identity
-from frameloom.ir.symbolic.compare import at_most, less, same, surely_positive
+from frameloom.ir.symbolic.compare import surely_positive
 
 _fresh = itertools.count()
 
@@ -243,28 +243,14 @@ def compare(op: Op, a: Node, b: Node, ranges: index.Ranges | None = None) -> Nod
     """Returns a comparison node; a constant if the ranges of integers decide it."""
     if a.dtype.is_int:
         first, second = index.bounds(a, ranges), index.bounds(b, ranges)
+        verdict = None
         if first is not None and second is not None:
-            verdict = _compare_ranges(op, first, second)
-            if verdict is not None:
-                return TRUE if verdict else FALSE
-        verdict = decide_by_cases(op, a, b)
+            verdict = compare_ranges(op, first, second)
+        if verdict is None:
+            verdict = decide_by_cases(op, a, b)
         if verdict is not None:
             return TRUE if verdict else FALSE
     return Node(op, DType.BOOL, (a, b))
-
-
-def _compare_ranges(op: Op, a: index.Range, b: index.Range) -> bool | None:
-    if op in (Op.GT, Op.GE):
-        op, a, b = (Op.LT if op is Op.GT else Op.LE), b, a
-    if op is Op.LT:
-        return True if less(a[1], b[0]) else False if at_most(b[1], a[0]) else None
-    if op is Op.LE:
-        return True if at_most(a[1], b[0]) else False if less(b[1], a[0]) else None
-    apart = less(a[1], b[0]) or less(b[1], a[0])
-    equal = same(a[0], a[1]) and same(a[1], b[0]) and same(b[0], b[1])
-    if op is Op.EQ:
-        return False if apart else True if equal else None
-    return True if apart else False if equal else None
 
 
 def fold_reduction(kind: str, axes: Sequence[Axis], value: Node) -> Node | None:

@@ -31,7 +31,7 @@ from frameloom.ir.reductions import REDUCTIONS
 from frameloom.ir.scatter import is_scatter, reads_own
 from frameloom.ir.substitute import loads, substitute, topological
 from frameloom.ir.symbolic.compare import surely_positive
-from frameloom.ir.symbolic.expr import Int, Size, hint_of
+from frameloom.ir.symbolic.expr import Int, Size, hint_of, hint_product
 from frameloom.ir.symbolic.static_steps import CapturedSizes
 from frameloom.ir.text import show
 
@@ -115,11 +115,11 @@ def _offsets(kernels: Sequence[Kernel]) -> dict[Buffer, set[Node]]:
 
 def _stored(kernels: Sequence[Kernel], buffer: Buffer) -> int:
     stores = [s for k in kernels for s in k.stores if s.buffer == buffer]
-    return sum(math.prod(hint_of(a.extent) for a in s.axes) for s in stores)
+    return sum(hint_product(a.extent for a in s.axes) for s in stores)
 
 
 def _count(buffer: Buffer) -> int:
-    return math.prod(map(hint_of, buffer.shape))
+    return hint_product(buffer.shape)
 
 
 def _missing(buffer: Buffer, written: set[Buffer]) -> bool:

@@ -19,7 +19,7 @@ class Memory(Values):
         """Returns the expressions of a LOAD in a lane loop, one per unrolled copy."""
         offset = n.srcs[0]
         mask = self.value(n.srcs[1]) if len(n.srcs) == 2 else None
-        v = self.prelude.vector(_element(n), self.lanes.width)
+        v = self.prelude.vector(element(n), self.lanes.width)
         texts = []
         for u in range(self.lanes.unroll):
             condition = mask.texts[u] if mask is not None and mask.vector else None
@@ -43,12 +43,9 @@ class Memory(Values):
         lanes = self.lanes
         at = self.place(self.pointers[n.arg], rest, factor, u)
         if condition is not None and factor == 1:
-            at = _bytes(n, at)
-            if isinstance(lanes.count, str):
-                self.prelude.function("masked_part", _element(n), lanes.width)
-                return f"load_masked({at}, {condition}, {v}{{}}, {lanes.count})"
-            self.prelude.function("masked", _element(n), lanes.width)
-            return f"load_masked<{lanes.count}>({at}, {condition}, {v}{{}})"
+            part = "masked_part" if isinstance(lanes.count, str) else "masked"
+            self.prelude.function(part, element(n), lanes.width)
+            return lanes.call("load_masked", _bytes(n, at), condition, f"{v}{{}}")
         if condition is not None:
             o = self.prelude.vector(DType.I64, lanes.width)
             steps = ", ".join(str(factor * (i + u * lanes.width)) for i in range(lanes.width))
@@ -57,26 +54,16 @@ class Memory(Values):
         if factor == 0:
             return f"splat<{v}>(*({at}))"
         if factor != 1:
-            if isinstance(lanes.count, str):
-                return f"load_strided<{v}>({at}, {factor}, {lanes.count})"
-            return f"load_strided<{v}, {lanes.count}>({at}, {factor})"
-        if isinstance(lanes.count, str):
-            return f"load_part<{v}>({at}, {lanes.count})"
-        if lanes.count < lanes.width:
-            return f"load_part<{v}, {lanes.count}>({at})"
-        return f"load<{v}>({at})"
+            return lanes.call("load_strided", at, str(factor), of=v)
+        return f"load<{v}>({at})" if lanes.all_used else lanes.call("load_part", at, of=v)
 
     def _gather(self, n: Node, offsets: str, v: str, condition: str | None, base: str = "") -> str:
         pointer = _bytes(n, f"{self.pointers[n.arg]} + {base}" if base else self.pointers[n.arg])
-        if isinstance(count := self.lanes.count, str):
-            self.prelude.function("gather_part", _element(n), self.lanes.width)
-            if condition is not None:
-                return f"gather_masked({pointer}, {offsets}, {condition}, {v}{{}}, {count})"
-            return f"gather({pointer}, {offsets}, {v}{{}}, {count})"
-        self.prelude.function("gather", _element(n), self.lanes.width)
+        part = "gather_part" if isinstance(self.lanes.count, str) else "gather"
+        self.prelude.function(part, element(n), self.lanes.width)
         if condition is not None:
-            return f"gather_masked<{self.lanes.count}>({pointer}, {offsets}, {condition}, {v}{{}})"
-        return f"gather<{self.lanes.count}>({pointer}, {offsets}, {v}{{}})"
+            return self.lanes.call("gather_masked", pointer, offsets, condition, f"{v}{{}}")
+        return self.lanes.call("gather", pointer, offsets, f"{v}{{}}")
 
     def place(self, pointer: str, rest: Node, factor: int, u: int) -> str:
         """Returns the address of the first lane of copy u: pointer + rest + factor * lane."""
@@ -104,22 +91,15 @@ class Memory(Values):
             text = self._stored_text(value, u, node.dtype)
             if along is None:
                 offsets = self.vector(offset).texts[u]
-                if isinstance(lanes.count, str):
-                    self.line(f"store_at({pointer}, {offsets}, {text}, {lanes.count});")
-                else:
-                    self.line(f"store_at<{lanes.count}>({pointer}, {offsets}, {text});")
+                self.line(f"{lanes.call('store_at', pointer, offsets, text)};")
                 continue
             at = self.place(pointer, along[1], along[0], u)
-            if isinstance(lanes.count, str):
-                step = f"{along[0]}, " if along[0] != 1 else ""
-                call = "store_strided" if along[0] != 1 else "store_part"
-                self.line(f"{call}({at}, {step}{text}, {lanes.count});")
-            elif along[0] != 1:
-                self.line(f"store_strided<{lanes.count}>({at}, {along[0]}, {text});")
-            elif lanes.count < lanes.width:
-                self.line(f"store_part<{lanes.count}>({at}, {text});")
-            else:
+            if along[0] != 1:
+                self.line(f"{lanes.call('store_strided', at, str(along[0]), text)};")
+            elif lanes.all_used:
                 self.line(f"store({at}, {text});")
+            else:
+                self.line(f"{lanes.call('store_part', at, text)};")
 
     def _stored_text(self, value: Value, u: int, dtype: DType) -> str:
         if dtype is not DType.BOOL:
@@ -128,7 +108,7 @@ class Memory(Values):
         return "-" + self.converted(value.texts[u], bytes_)
 
 
-def _element(n: Node) -> str:
+def element(n: Node) -> str:
     return "u8" if n.dtype is DType.BOOL else ELEMENTS[n.dtype]
 
 

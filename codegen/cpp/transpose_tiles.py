@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from frameloom.codegen.cpp.lanes import LaneLoops
-from frameloom.codegen.cpp.prelude import ELEMENTS
+from frameloom.codegen.cpp.memory import element
 from frameloom.codegen.cpp.value import Value
 from frameloom.codegen.schedule.layout import stride
 from frameloom.codegen.schedule.loop_nest import TRANSPOSE_BLOCK, Pass
@@ -39,7 +39,7 @@ class TransposeTiles(LaneLoops):
         for load in plan.loads:
             name = self.fresh("tile")
             self.line(
-                f"{_element(load)} {name}[{TRANSPOSE_BLOCK * pitch}] __attribute__((aligned(64)));"
+                f"{element(load)} {name}[{TRANSPOSE_BLOCK * pitch}] __attribute__((aligned(64)));"
             )
             tiles.append(name)
         span = self.fresh("span")
@@ -84,13 +84,13 @@ class TransposeTiles(LaneLoops):
     ) -> None:
         """Transposes `count` positions of the other axis from `first` on, times the current lanes, into the
         tile."""
-        lanes, element = self.lanes, _element(load)
-        v = self.prelude.vector(element, lanes.width)
-        call = self.prelude.function("transpose", element, lanes.width)
+        lanes, type_ = self.lanes, element(load)
+        v = self.prelude.vector(type_, lanes.width)
+        call = self.prelude.function("transpose", type_, lanes.width)
         step, rest = stride(load.srcs[0], lanes.axis)
         _, rest = stride(rest, p.transposed.axis)
         name = self.fresh("t")
-        pointer = f"(const {element} *){self.pointers[load.arg]}"
+        pointer = f"(const {type_} *){self.pointers[load.arg]}"
         at = f"{pointer} + {self.value(rest).texts[0]} + {first} + {step} * {lanes.variable}"
         self.line(f"{v} {name}[{lanes.width}];")
         if isinstance(lanes.count, str) or isinstance(count, str):
@@ -104,7 +104,7 @@ class TransposeTiles(LaneLoops):
     def _read(self, load: Node, place: str) -> None:
         """Gives the load its value from the tile."""
         lanes = self.lanes
-        v = self.prelude.vector(_element(load), lanes.width)
+        v = self.prelude.vector(element(load), lanes.width)
         names = []
         for u in range(lanes.unroll):
             text = f"load<{v}>({place} + {u * lanes.width})"
@@ -114,7 +114,3 @@ class TransposeTiles(LaneLoops):
             names.append(self.fresh("k"))
             self.line(f"const {type_} {names[-1]} = {text};")
         self.bind(load, Value(tuple(names), load.dtype, True))
-
-
-def _element(load: Node) -> str:
-    return "u8" if load.dtype is DType.BOOL else ELEMENTS[load.dtype]

@@ -44,6 +44,16 @@ class Lanes:
     count: int | str
     variable: str
 
+    @property
+    def all_used(self) -> bool:
+        return self.count == self.width
+
+    def call(self, name: str, *args: str, of: str = "") -> str:
+        """Returns the call of a helper function on the lanes in use; `of`: its template argument."""
+        if isinstance(self.count, str):
+            return f"{name}{of and f'<{of}>'}({', '.join((*args, self.count))})"
+        return f"{name}<{of and f'{of}, '}{self.count}>({', '.join(args)})"
+
 
 @dataclass(slots=True)
 class Scope:

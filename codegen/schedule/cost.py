@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from frameloom.ir.node import Node
 from frameloom.ir.ops import TRANSCENDENTAL, Op
 from frameloom.ir.program import Kernel
-from frameloom.ir.symbolic.expr import Int, hint_of
+from frameloom.ir.symbolic.expr import Int, hint_of, hint_product
 
 _WEIGHTS = {
     Op.CONST: 0.0, Op.AXIS: 0.0, Op.LOAD: 1.0, Op.REDUCE: 0.0, Op.DIV: 6.0, Op.RECIP: 6.0, Op.SQRT: 8.0,
@@ -36,7 +36,7 @@ def size(axes: Iterable) -> Int:
 
 def count(axes: Iterable) -> int:
     """Returns the size in the captured call, for choices that only affect speed."""
-    return math.prod(hint_of(a.extent) for a in axes)
+    return hint_product(a.extent for a in axes)
 
 
 def bytes_moved(kernel: Kernel) -> int:
@@ -52,9 +52,8 @@ def bytes_moved(kernel: Kernel) -> int:
         n = stack.pop()
         if n.op is Op.LOAD and n.arg not in seen:
             seen.add(n.arg)
-            total += n.arg.dtype.bytes * math.prod(
-                hint_of(e) for e, s in zip(n.arg.shape, n.arg.strides, strict=True) if hint_of(s)
-            )
+            shape = zip(n.arg.shape, n.arg.strides, strict=True)
+            total += n.arg.dtype.bytes * hint_product(e for e, s in shape if hint_of(s))
         for s in n.srcs:
             if s not in visited:
                 visited.add(s)

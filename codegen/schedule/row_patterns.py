@@ -28,11 +28,11 @@ def online_sums(folds: Sequence[Fold]) -> dict[Fold, Fold]:
     pairs: dict[Fold, Fold] = {}
     for s in folds:
         value = s.value
-        if s.kind != "sum" or value.op is not Op.EXP or value.dtype is not DType.F32:
+        if s.arg.kind != "sum" or value.op is not Op.EXP or value.dtype is not DType.F32:
             continue
         inside = value.srcs[0]
         for m in folds:
-            if m.kind == "max" and inside.op is Op.SUB and inside.srcs == (m.value, m.result):
+            if m.arg.kind == "max" and inside.op is Op.SUB and inside.srcs == (m.value, m.result):
                 pairs.setdefault(m, s)
     return pairs
 

@@ -34,7 +34,6 @@ from frameloom.ir.node import Axis, Node, Reduce, axis, index, load
 from frameloom.ir.ops import Op
 from frameloom.ir.passes.sink_checks import bad_positions
 from frameloom.ir.program import Buffer, Kernel, Kind, Scatter, Store
-from frameloom.ir.reductions import REDUCTIONS, combining_op
 from frameloom.ir.scatter import guard, guarded, is_scatter
 from frameloom.ir.substitute import TRUE, substitute, topological, transform
 from frameloom.ir.symbolic.compare import at_most, divides, require
@@ -57,24 +56,19 @@ FEW = 16  # positions of `inner`, in such a block
 @dataclass(eq=False, slots=True)
 class Fold:
     """A reduction of `value` over the inner axes. `result` is the leaf that represents it in other values;
-    `stage` is greater than that of every fold in `value`. `positions`: the inner axes in the order in which
-    argmax counts."""
+    `stage` is greater than that of every fold in `value`. `arg`: the axes are in the order in which argmax
+    counts."""
 
-    kind: str
+    arg: Reduce
     value: Node
     result: Node
     stage: int
-    positions: tuple[Axis, ...]
     scan: bool = False  # cumulative: `result` is the running value at every inner position
 
     @property
     def op(self) -> Op:
         """What combines two values."""
-        return combining_op(self.kind, self.value.dtype)
-
-    @property
-    def position(self) -> bool:
-        return REDUCTIONS[self.kind].position
+        return self.arg.op(self.value.dtype)
 
 
 @dataclass(eq=False, slots=True)
@@ -218,7 +212,7 @@ def _leaves(
             shape = tuple(a.extent for a in over)
             buffer = Buffer(f"fold:{len(fold_of)}", r.dtype, shape, (), Kind.TEMP)
             leaf = load(buffer, linear(map(axis, over), row_major(over)))
-            fold = Fold(r.arg.kind, value, leaf, stage, inner, scan)
+            fold = Fold(Reduce(r.arg.kind, inner), value, leaf, stage, scan)
             fold_of[r.arg.kind, scan, value] = fold
         leaf = fold.result
         roots = transform(roots, lambda n, r=r, leaf=leaf: leaf if n is r else None)
@@ -228,16 +222,16 @@ def _leaves(
 def _coalesced(
     folds: list[Fold], stores: list[Store], outer: tuple[Axis, ...], inner: tuple[Axis, ...]
 ) -> tuple[list[Fold], list[Store], tuple[Axis, ...], tuple[Axis, ...]]:
-    goals = [Sink((*outer, *inner), f.value, positions=f.positions) for f in folds]
+    goals = [Sink((*outer, *inner), f.value, positions=f.arg.axes) for f in folds]
     goals += [Sink((*outer, *inner), s.value, s.buffer, s.offset) for s in stores]
     # The leaf of a fold depends on all outer axes, so it is merged with the rest.
     goals += [Sink((*outer, *inner), f.result) for f in folds]
     goals, outer = coalesce(goals, outer)
     for f, g in zip(folds, goals, strict=False):
-        g.reduction = Node(Op.REDUCE, f.result.dtype, (f.value,), Reduce(f.kind, f.positions))
+        g.reduction = Node(Op.REDUCE, f.result.dtype, (f.value,), f.arg)
     goals, inner = coalesce(goals, inner)
     for f, g, r in zip(folds, goals, goals[len(goals) - len(folds) :], strict=False):
-        f.value, f.result, f.positions = g.value, r.value, g.positions
+        f.value, f.result, f.arg = g.value, r.value, Reduce(f.arg.kind, g.positions)
     done = []
     for s, g in zip(stores, goals[len(folds) :], strict=False):
         # All positions of a scatter count, also those that its offset does not depend on.

@@ -17,7 +17,7 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.index import linear
 from frameloom.ir.node import axis
 from frameloom.ir.ops import Op
-from frameloom.ir.reductions import REDUCTIONS, identity
+from frameloom.ir.reductions import identity
 
 if TYPE_CHECKING:
     from frameloom.codegen.triton.function import Writer
@@ -31,11 +31,11 @@ def fold_pass(writer: Writer, folds: list[Fold], online: dict[Fold, Fold]) -> No
     accumulators = {f: writer.fresh("acc") for f in folds}
     sums = {online[f]: writer.fresh("acc") for f in folds if f in online}
     for f, name in accumulators.items():
-        neutral = identity(f.kind, f.value.dtype) if f not in online else LOWEST
+        neutral = identity(f.arg.kind, f.value.dtype) if f not in online else LOWEST
         text = full(neutral, f.value.dtype).replace("()", writer.shape(), 1)
         writer.line(f"{name} = {text}")
-        if f.position:
-            place = count_dtype(size(f.positions))
+        if f.arg.row.position:
+            place = count_dtype(size(f.arg.axes))
             last = (1 << (8 * place.bytes - 1)) - 1
             writer.line(f"{name}_at = tl.full({writer.shape()}, {last}, {TYPES[place]})")
     for name in sums.values():
@@ -81,7 +81,7 @@ def _bind_online(writer: Writer, f: Fold, most: str, sum_: Fold, total: str) -> 
 
 def _accumulate(writer: Writer, f: Fold, name: str) -> None:
     value = _folded(writer, f)
-    if f.position:
+    if f.arg.row.position:
         combine = _place_helper(writer, f)
         place = _place(writer, f)
         writer.line(f"{name}, {name}_at = {combine}({name}, {name}_at, {value}, {place})")
@@ -101,14 +101,14 @@ def _helper(writer: Writer, f: Fold) -> str:
 
 def _place_helper(writer: Writer, f: Fold) -> str:
     """Returns the name of a function that combines two values and their places."""
-    return writer.helper("_argmax" if REDUCTIONS[f.kind].op is Op.MAX else "_argmin")
+    return writer.helper("_argmax" if f.arg.row.op is Op.MAX else "_argmin")
 
 
 def fold_at_once(writer: Writer, f: Fold) -> None:
     """Writes a reduction, or a scan, of a tile that holds all positions."""
     if f.scan:
         return _bind_result(writer, f, _scanned(writer, f))
-    place = _place(writer, f) if f.position else ""
+    place = _place(writer, f) if f.arg.row.position else ""
     _bind_result(writer, f, _reduced(writer, f, _folded(writer, f), place))
 
 
@@ -124,7 +124,7 @@ def _scanned(writer: Writer, f: Fold) -> str:
 def _folded(writer: Writer, f: Fold) -> str:
     """Returns the value to reduce, broadcast to the tile, with the neutral element past the end."""
     value = writer.typed(f.value)
-    neutral = literal(identity(f.kind, f.value.dtype), f.value.dtype)
+    neutral = literal(identity(f.arg.kind, f.value.dtype), f.value.dtype)
     inner = writer.launch.inner
     assert inner is not None
     mask = writer.masks.get(inner.name)
@@ -138,8 +138,8 @@ def _folded(writer: Writer, f: Fold) -> str:
 
 def _place(writer: Writer, f: Fold) -> str:
     """Returns the position that argmax counts, broadcast to the tile."""
-    dtype = count_dtype(size(f.positions))
-    place = writer.operand(linear(map(axis, f.positions), row_major(f.positions)), dtype)
+    dtype = count_dtype(size(f.arg.axes))
+    place = writer.operand(linear(map(axis, f.arg.axes), row_major(f.arg.axes)), dtype)
     return f"{place} + tl.zeros({writer.shape()}, {TYPES[dtype]})"
 
 
@@ -148,9 +148,9 @@ def _reduced(writer: Writer, f: Fold, value: str, place: str) -> str:
     assert inner is not None
     dtype = f.value.dtype
     if inner.block == 1:
-        return place if f.position else value
+        return place if f.arg.row.position else value
     at = writer.tile.index(inner)
-    if f.position:
+    if f.arg.row.position:
         name = writer.fresh()
         combine = _place_helper(writer, f)
         writer.line(f"_, {name} = tl.reduce(({value}, {place}), {at}, {combine})")

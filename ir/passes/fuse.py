@@ -21,6 +21,7 @@ these stores read the values from before the kernel.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -267,14 +268,8 @@ def _nest(store: Store) -> tuple[int, tuple[int, ...]]:
     """Returns the largest loop nest that the store needs: its size and extents."""
     nests = [frozenset(store.axes)]
     nests += [r.free | frozenset(r.arg.axes) for r in summary(store.value).reductions]
-    sized = []
-    for axes in nests:
-        extents = tuple(sorted(hint_of(a.extent) for a in axes))
-        size = 1
-        for extent in extents:
-            size *= extent
-        sized.append((size, extents))
-    return max(sized)
+    extents = (tuple(sorted(hint_of(a.extent) for a in axes)) for axes in nests)
+    return max((math.prod(e), e) for e in extents)
 
 
 def _contains(large: list[int], small: list[int]) -> bool:

@@ -19,7 +19,7 @@ from frameloom.ir.ops import EXPENSIVE, LEAVES, Op
 from frameloom.ir.program import Buffer, Store, is_cuda
 from frameloom.ir.substitute import loads, masked, select, substitute, topological, transform
 from frameloom.ir.symbolic.compare import surely_positive
-from frameloom.ir.symbolic.expr import hint_of
+from frameloom.ir.symbolic.expr import hint_product
 
 CHEAP_OPS = 24  # more arithmetic than this is not repeated if that can be avoided
 FEW_OPS = 4  # repeating so little costs less than a load
@@ -283,18 +283,9 @@ def _is_not_repeated(reduction: Node, needs: frozenset[Axis], use: Use) -> bool:
 
 
 def _extent(axes: Iterable[Axis]) -> int:
-    total = 1
-    for a in axes:
-        total *= hint_of(a.extent)
-    return total
+    return hint_product(a.extent for a in axes)
 
 
 def bytes_of(buffers: Iterable[Buffer]) -> int:
     """Returns the number of bytes of the buffers' elements."""
-    total = 0
-    for b in buffers:
-        size = b.dtype.bytes if b.dtype is not None else 8
-        for extent in b.shape:
-            size *= hint_of(extent)
-        total += size
-    return total
+    return sum(hint_product(b.shape) * (8 if b.dtype is None else b.dtype.bytes) for b in buffers)

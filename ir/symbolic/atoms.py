@@ -86,22 +86,14 @@ def with_atoms(n: Size, replaced: Callable[[Atom], Int]) -> Int:
 
 def substitute(shape_env: Equalities, n: Int, known: Callable[[Symbol], Int]) -> Int:
     """Replaces the symbols of `n` by other values."""
-    if not isinstance(n, Size):
-        return n
-    total: Int = 0
-    for monomial, factor in n.terms:
-        part: Int = factor
-        for atom in monomial:
-            part = part * _replaced(shape_env, atom, known)
-        total = total + part
-    return total
 
-
-def _replaced(shape_env: Equalities, atom: Atom, known: Callable[[Symbol], Int]) -> Int:
-    if isinstance(atom, Symbol):
+    def replaced(atom: Atom) -> Int:
+        if isinstance(atom, Apply):
+            return shape_env.with_numbers(applied(shape_env, atom, known))
+        assert isinstance(atom, Symbol)
         return known(atom)
-    assert isinstance(atom, Apply)
-    return shape_env.with_numbers(applied(shape_env, atom, known))
+
+    return with_atoms(n, replaced) if isinstance(n, Size) else n
 
 
 def applied(shape_env: Equalities, atom: Apply, known: Callable[[Symbol], Int]) -> Int:

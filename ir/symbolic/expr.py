@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -82,6 +82,11 @@ MEANING: dict[str, Callable[[int, int], int]] = {
     "max": max,
     "min": min,
 }
+
+
+def hint_product(sizes: Iterable[Int]) -> int:
+    """Returns the product of sizes in the captured call, for choices that only affect speed."""
+    return math.prod(map(hint_of, sizes))
 
 
 def hint_of(n: Int) -> int:

@@ -21,7 +21,7 @@ from frameloom.ir.library import DRAW, OWN, overload
 from frameloom.ir.passes.batch import expand
 from frameloom.ir.program import Buffer, Extern, Kernel, Kind, Program, Step, is_cuda
 from frameloom.ir.substitute import topological
-from frameloom.ir.symbolic.expr import hint_of
+from frameloom.ir.symbolic.expr import hint_product
 from frameloom.ir.symbolic.static_steps import Unknown
 
 Tensor = torch.Tensor
@@ -53,7 +53,7 @@ def why_not(program: Program) -> str | None:
 
 def _elements(kernel: Kernel) -> int:
     roots = [n for s in kernel.stores for n in (s.offset, s.value)]
-    return sum(math.prod(hint_of(a.extent) for a in n.free) for n in topological(roots))
+    return sum(hint_product(a.extent for a in n.free) for n in topological(roots))
 
 
 class Call:
