@@ -13,7 +13,7 @@ from frameloom.ir.symbolic.expr import Int, Size, largest, smallest
 
 MAX_SELECTIONS = 4  # nested selections
 
-_OPPOSITE = {
+OPPOSITE = {
     Op.LT: Op.GE, Op.GE: Op.LT, Op.LE: Op.GT, Op.GT: Op.LE, Op.EQ: Op.NE, Op.NE: Op.EQ,
 }  # fmt: skip
 
@@ -23,20 +23,28 @@ def negation(condition: Node) -> Node:
     if condition.op is Op.NOT:
         return condition.srcs[0]
     # NaN makes both a comparison and its opposite false.
-    if condition.op in _OPPOSITE and not condition.srcs[0].dtype.is_float:
-        return Node(_OPPOSITE[condition.op], DType.BOOL, condition.srcs)
+    if condition.op in OPPOSITE and not condition.srcs[0].dtype.is_float:
+        return Node(OPPOSITE[condition.op], DType.BOOL, condition.srcs)
     return Node(Op.NOT, DType.BOOL, (condition,))
+
+
+def parts_of(condition: Node) -> list[Node]:
+    """Returns the conditions of which this one is the AND."""
+    parts = []
+    stack = [condition]
+    while stack:
+        c = stack.pop()
+        if c.op is Op.AND:
+            stack.extend(c.srcs)
+        else:
+            parts.append(c)
+    return parts
 
 
 def assumptions(mask: Node) -> dict[Node, index.Range]:
     """Returns ranges of single terms (axes, loaded indices) that hold where `mask` is true."""
     ranges: dict[Node, index.Range] = {}
-    stack = [mask]
-    while stack:
-        n = stack.pop()
-        if n.op is Op.AND:
-            stack.extend(n.srcs)
-            continue
+    for n in parts_of(mask):
         if n.op not in _LIMITS or n.srcs[0].dtype is not DType.I64:
             continue
         # coefficient * term + constant <op> 0

@@ -151,6 +151,19 @@ class Store:
     axes: tuple[Axis, ...]
     scatter: Scatter | None = None
 
+    @property
+    def copies_itself(self) -> bool:
+        """Whether it stores every element where it has loaded it."""
+        n = self.value
+        return n.op is Op.LOAD and n.arg == self.buffer and n.srcs == (self.offset,)
+
+    def transformed(
+        self, visit: Callable[[Node], Node | None], skip: Callable[[Node], bool] | None = None
+    ) -> Store:
+        """Returns the store with offset and value rebuilt (substitute.transform)."""
+        offset, value = transform((self.offset, self.value), visit, skip)
+        return replace(self, offset=offset, value=value)
+
 
 def read_by(stores: Iterable[Store]) -> dict[Buffer, None]:
     """Returns the buffers whose previous contents the stores need."""

@@ -11,9 +11,10 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from frameloom.ir import index
-from frameloom.ir.cases import compare_ranges, decide_by_cases, negation
+from frameloom.ir.cases import compare_ranges, decide_by_cases, negation, parts_of
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node, axis, const, reduce, where
 from frameloom.ir.ops import COMPARES, Op
@@ -45,6 +46,20 @@ def topological(roots: Iterable[Node]) -> list[Node]:
             else:
                 order.append(n)
     return order
+
+
+def walk(roots: Iterable[Node], inside: Callable[[Node], Any]) -> Iterator[Node]:
+    """Yields every node once, from `roots` on, users first; goes to the sources of those for which `inside`
+    is true."""
+    seen: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        n = stack.pop()
+        if n not in seen:
+            seen.add(n)
+            yield n
+            if inside(n):
+                stack.extend(n.srcs)
 
 
 _LOADS: weakref.WeakKeyDictionary[Node, tuple[Node, ...]] = weakref.WeakKeyDictionary()
@@ -304,7 +319,7 @@ def select(condition: Node, a: Node, b: Node) -> Node:
     """Returns a WHERE; selections inside it that `condition` decides are removed."""
     if condition.op is Op.CONST:
         return a if condition.arg else b
-    a = _assume(a, set(_parts(condition)))
+    a = _assume(a, set(parts_of(condition)))
     opposite = negation(condition)
     b = _assume(b, {opposite})
     # In a chain of alternatives (a concatenation), each one gets the negation of this condition.
@@ -312,27 +327,15 @@ def select(condition: Node, a: Node, b: Node) -> Node:
     last = b
     while last.op is Op.WHERE:
         c, value, last = last.srcs
-        chain.append((c, _assume(value, {opposite, *_parts(c)})))
+        chain.append((c, _assume(value, {opposite, *parts_of(c)})))
     for c, value in reversed(chain):
         last = where(c, value, last)
     return where(condition, a, last) if a is not last else a
 
 
-def _parts(condition: Node) -> list[Node]:
-    parts = []
-    stack = [condition]
-    while stack:
-        c = stack.pop()
-        if c.op is Op.AND:
-            stack.extend(c.srcs)
-        else:
-            parts.append(c)
-    return parts
-
-
 def _assume(value: Node, conditions: set[Node]) -> Node:
     while value.op is Op.WHERE:
-        parts = _parts(value.srcs[0])
+        parts = parts_of(value.srcs[0])
         if all(p in conditions for p in parts):
             value = value.srcs[1]
         elif any(negation(p) in conditions for p in parts):

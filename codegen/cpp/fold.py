@@ -14,12 +14,10 @@ from frameloom.codegen.cpp.rows import RowBuffers
 from frameloom.codegen.cpp.value import Value
 from frameloom.codegen.operators import INFIX
 from frameloom.codegen.schedule.cost import size
-from frameloom.codegen.schedule.layout import row_major
+from frameloom.codegen.schedule.layout import place_in
 from frameloom.codegen.schedule.loop_nest import Accumulate, Fold, Pass, items, passes
 from frameloom.codegen.sizes import count_dtype
 from frameloom.ir.dtype import DType
-from frameloom.ir.index import linear
-from frameloom.ir.node import axis
 from frameloom.ir.ops import Op
 from frameloom.ir.reductions import identity
 from frameloom.ir.symbolic.expr import Size
@@ -210,7 +208,7 @@ class Folds(RowBuffers):
             value = self.as_dtype(self.vector(fold.value), fold.value.dtype)
         at = None
         if a.places:
-            place = linear([axis(x) for x in fold.axes], row_major(fold.axes))
+            place = place_in(fold.axes)
             at = self.value(place) if a.width == 1 else self.vector(place)
             if a.width > 1:
                 at = self.as_dtype(at, a.place)

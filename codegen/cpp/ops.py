@@ -20,7 +20,6 @@ from frameloom.ir.ops import COMPARES, ON_BOOLS, TRANSCENDENTAL, Op
 from frameloom.ir.symbolic.compare import at_most, surely_positive
 from frameloom.ir.symbolic.expr import Size
 
-WRAPPING = frozenset({Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.SHL})
 HELPERS = frozenset({
     Op.MIN, Op.MAX, Op.ABS, Op.SIGN, Op.COPYSIGN, Op.SIGNBIT, Op.ISINF, Op.FLOORDIV, Op.TRUNCDIV, Op.MOD, Op.FMOD,
 })  # fmt: skip
@@ -42,9 +41,8 @@ class Ops:
         if op is Op.CAST:
             return self.cast_text(args[0], of, to, width)
         if op in (Op.MAX, Op.MIN) and n.srcs[1].op is Op.CONST:
-            args = args[
-                ::-1
-            ]  # equal zeros give the second, as in eager mode; and a constant needs no NaN check
+            # Equal zeros give the second, as in eager mode; and a constant needs no NaN check.
+            args = args[::-1]
         if op is Op.BITCAST:
             return f"as<{p.vector(to, width)}>({args[0]})"
         if op is Op.WHERE:
@@ -73,11 +71,7 @@ class Ops:
         if op in (Op.SIGNBIT, Op.ISINF):
             name = p.function(op.value, of, width)
             return self._mask(f"{name}({args[0]})", of, width)
-        if (
-            op in HELPERS
-            and not (op is Op.FMOD and of.is_float)
-            and not (op is Op.MOD and of.is_float)
-        ):
+        if op in HELPERS and not (op in (Op.FMOD, Op.MOD) and of.is_float):
             return f"{p.function(op.value, of, width)}({', '.join(args)})"
         assert op in TRANSCENDENTAL or op in (Op.FMOD, Op.MOD, Op.NEXTAFTER), op
         return self._math(self._math_name(n), args, of, width)
@@ -125,16 +119,11 @@ class Ops:
             op = ON_BOOLS[op]
         sign = INFIX[op]
         if width == 1:
-            if op in WRAPPING and of.is_int:
+            if of.is_int and op not in COMPARES:
                 # Signed overflow wraps (a compiler flag says so). Small types are converted back from int.
                 return f"({ELEMENTS[of]})({a} {sign} {b})"
-            if of is DType.BOOL and op in (Op.AND, Op.OR, Op.XOR):
-                return f"({a} {sign} {b})"
-            return (
-                f"({ELEMENTS[of]})({a} {sign} {b})"
-                if op not in COMPARES and of.is_int
-                else f"{a} {sign} {b}"
-            )
+            logical = of is DType.BOOL and op in (Op.AND, Op.OR, Op.XOR)
+            return f"({a} {sign} {b})" if logical else f"{a} {sign} {b}"
         if op in COMPARES:
             if of is DType.BOOL:
                 # True is -1 in a mask, so the order is reversed.
@@ -242,15 +231,8 @@ def constant(value: bool | int | float, dtype: DType) -> str:
         value = single(value)
         if math.isinf(value):
             return constant(value, dtype)
-    return (
-        f"{value.hex()}{suffix}"
-        if value >= 0 and not is_negative(value)
-        else f"({value.hex()}{suffix})"
-    )
-
-
-def is_negative(value: float) -> bool:
-    return math.copysign(1.0, value) < 0
+    text = f"{value.hex()}{suffix}"
+    return f"({text})" if math.copysign(1.0, value) < 0 else text
 
 
 def half_bits(value: float, dtype: DType) -> int:

@@ -6,10 +6,8 @@ from frameloom.codegen.cpp.memory import Memory
 from frameloom.codegen.cpp.prelude import ELEMENTS
 from frameloom.codegen.cpp.value import Lanes, Value
 from frameloom.codegen.schedule.cost import size
-from frameloom.codegen.schedule.layout import row_major, stride
+from frameloom.codegen.schedule.layout import place_in, stride
 from frameloom.codegen.schedule.loop_nest import Pass, RowBuffer
-from frameloom.ir.index import linear
-from frameloom.ir.node import axis
 
 
 class RowBuffers(Memory):
@@ -29,7 +27,7 @@ class RowBuffers(Memory):
     def _row_places(self, row: RowBuffer) -> tuple[list[str], str]:
         """Returns (an expression per unrolled copy, the vector type or "" for single elements)."""
         name = self.find(row).texts[0]
-        offset = linear([axis(a) for a in row.axes], row_major(row.axes))
+        offset = place_in(row.axes)
         if not self.is_vector(row.node):
             return [f"{name}[{self.value(offset).texts[0]}]"], ""
         lanes: Lanes = self.lanes

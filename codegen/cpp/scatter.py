@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from frameloom.codegen.cpp.vector import Isa
 from frameloom.codegen.schedule.cost import cost, size
-from frameloom.codegen.schedule.layout import coalesce, row_major, stride
+from frameloom.codegen.schedule.layout import coalesce, place_in, stride
 from frameloom.codegen.schedule.loop_nest import Accumulate, Assign, Fold, Pass, Tree, nodes
 from frameloom.codegen.schedule.sink import Sink
 from frameloom.codegen.schedule.threads import BLOCK, CHUNKS, PARALLEL_WORK, ROWS_ENOUGH, work
 from frameloom.codegen.schedule.tile_cpu import element_bytes
 from frameloom.ir.dtype import DType
-from frameloom.ir.index import index, linear
-from frameloom.ir.node import Axis, Node, axis, binary, cast, load, unary
+from frameloom.ir.index import index
+from frameloom.ir.node import Axis, Node, binary, cast, load, unary
 from frameloom.ir.ops import Op
 from frameloom.ir.passes.sink_checks import bad_positions
 from frameloom.ir.program import Buffer, Kernel, Kind
@@ -153,7 +153,7 @@ def _element_at_position(w: Memory, before: Node) -> Node:
     open_axes = tuple(a for s in w.scopes for a in s.variables)
     shape = tuple(a.extent for a in open_axes)
     buffer = Buffer("element", before.dtype, shape, (), Kind.TEMP)
-    leaf = load(buffer, linear([axis(a) for a in open_axes], row_major(open_axes)))
+    leaf = load(buffer, place_in(open_axes))
     vector = w.lanes is not None
     if vector:
         texts, type_ = w.load_texts(before), w.type_of(before.dtype, w.lanes.width)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from frameloom.ir.node import Node
 from frameloom.ir.ops import TRANSCENDENTAL, Op
 from frameloom.ir.program import Kernel
+from frameloom.ir.substitute import loads
 from frameloom.ir.symbolic.expr import Int, hint_of, hint_product
 
 _WEIGHTS = {
@@ -42,20 +43,8 @@ def count(axes: Iterable) -> int:
 def bytes_moved(kernel: Kernel) -> int:
     """Returns the minimum bytes that the kernel reads and writes: each element of each buffer that it
     touches, once."""
-    total = 0
-    seen = set()
-    stack = [n for s in kernel.stores for n in (s.offset, s.value)]
-    visited = set(stack)
-    for s in kernel.stores:
-        total += count(s.axes) * s.buffer.dtype.bytes
-    while stack:
-        n = stack.pop()
-        if n.op is Op.LOAD and n.arg not in seen:
-            seen.add(n.arg)
-            shape = zip(n.arg.shape, n.arg.strides, strict=True)
-            total += n.arg.dtype.bytes * hint_product(e for e, s in shape if hint_of(s))
-        for s in n.srcs:
-            if s not in visited:
-                visited.add(s)
-                stack.append(s)
+    total = sum(count(s.axes) * s.buffer.dtype.bytes for s in kernel.stores)
+    for b in {n.arg for n in loads(n for s in kernel.stores for n in (s.offset, s.value))}:
+        shape = zip(b.shape, b.strides, strict=True)
+        total += b.dtype.bytes * hint_product(e for e, s in shape if hint_of(s))
     return total

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from frameloom.ir.dtype import DType
-from frameloom.ir.index import floordiv, mod, sum_of, terms_of
+from frameloom.ir.index import floordiv, linear, mod, sum_of, terms_of
 from frameloom.ir.node import Axis, Node, axis
 from frameloom.ir.ops import Op
+from frameloom.ir.program import Buffer, Kind
 from frameloom.ir.substitute import topological
 
 if TYPE_CHECKING:
@@ -44,6 +45,17 @@ def row_major(axes: Sequence[Axis]) -> list[int]:
         strides.append(step)
         step *= a.extent
     return strides[::-1]
+
+
+def place_in(axes: Sequence[Axis]) -> Node:
+    """Returns the offset of the current position in such an array."""
+    return linear(map(axis, axes), row_major(axes))
+
+
+def dense(name: str, dtype: DType, axes: Sequence[Axis], device: str = "cpu") -> Buffer:
+    """Returns a TEMP buffer that is such an array."""
+    shape = tuple(a.extent for a in axes)
+    return Buffer(name, dtype, shape, tuple(row_major(axes)), Kind.TEMP, device=device)
 
 
 def is_index(node: Node) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer
+from frameloom.ir.substitute import walk
 from frameloom.ir.symbolic.expr import Int
 
 TRANSPOSE_BLOCK = 64  # positions across the lanes in one block of transpose tiles
@@ -146,20 +147,13 @@ def passes(body: Sequence[Item]) -> Iterator[Pass]:
 
 def nodes(body: Sequence[Item]) -> list[Node]:
     """Returns every node computed inside; finished reductions count as leaves."""
-    seen: dict[Node, None] = {}
-    stack: list[Node] = []
+    roots: list[Node] = []
     for item in items(body):
         if isinstance(item, Assign):
-            stack += (item.offset, item.value)
+            roots += (item.offset, item.value)
         else:
-            stack.append(item.fold.value)
-    while stack:
-        n = stack.pop()
-        if n not in seen:
-            seen[n] = None
-            if n.op is not Op.REDUCE:
-                stack.extend(n.srcs)
-    return list(seen)
+            roots.append(item.fold.value)
+    return list(walk(roots, lambda n: n.op is not Op.REDUCE))
 
 
 def accesses(body: Sequence[Item]) -> list[tuple[Node, int]]:

@@ -30,7 +30,7 @@ from frameloom.codegen.schedule.tile_cpu import finish
 from frameloom.ir.node import Axis, Node, axis
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel
-from frameloom.ir.substitute import loads, topological
+from frameloom.ir.substitute import loads, walk
 
 
 def schedule(kernel: Kernel, isa: Isa) -> Tree:
@@ -71,7 +71,7 @@ _ZERO = Node(Op.CONST, axis(Axis("zero", 1)).dtype, (), 0)
 
 
 def _scratch_read(roots: Iterable[Node]) -> set[Buffer]:
-    return {n.arg for n in topological(roots) if n.op is Op.LOAD and is_scratch(n.arg)}
+    return {n.arg for n in loads(roots) if is_scratch(n.arg)}
 
 
 class _Block:
@@ -118,20 +118,12 @@ class _Block:
     def _inside(self, roots: Iterable[Node]) -> list[Node]:
         """Returns the REDUCEs to compute for `roots`, without those nested in one that is complete at this
         block."""
-        reduce_nodes: list[Node] = []
-        seen: set[Node] = set()
-        stack = list(roots)
-        while stack:
-            n = stack.pop()
-            if n in seen or n in self.done or not (n.bound or n.op is Op.REDUCE):
-                continue
-            seen.add(n)
-            if n.op is Op.REDUCE:
-                reduce_nodes.append(n)
-                if n.free <= self.bound:
-                    continue
-            stack.extend(n.srcs)
-        return reduce_nodes
+
+        def is_open(n: Node) -> bool:
+            return n not in self.done and not (n.op is Op.REDUCE and n.free <= self.bound)
+
+        below = walk(roots, lambda n: n.bound and is_open(n))
+        return [n for n in below if n.op is Op.REDUCE and n not in self.done]
 
     def _planned(self, goal: Sink) -> Sink:
         """Sets `bind`: the open axes that the unfinished reductions inside depend on, smallest set first."""

@@ -12,10 +12,11 @@ The semantics stay those of the loop IR: `partition` takes a Program and returns
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
-from frameloom.codegen.schedule.cost import count, size
+from frameloom.codegen.schedule.cost import count
+from frameloom.codegen.schedule.layout import dense, place_in
 from frameloom.codegen.schedule.split_axes import split
 from frameloom.codegen.schedule.split_reduction import chunks, ordered, reductions, split_reductions
 from frameloom.codegen.structure import structure
@@ -183,8 +184,7 @@ class _Cutter:
             read = self._materialise(scan.up_to(axis(along)), (*outside, along))
             return at(scan, read, along)
 
-        offset, value = transform((store.offset, store.value), visit, without_reductions)
-        return replace(store, offset=offset, value=value)
+        return store.transformed(visit, without_reductions)
 
     def _flat(self, store: Store) -> Store:
         """Ensures that no reduction depends on an axis that an enclosing reduction reduces."""
@@ -211,8 +211,7 @@ class _Cutter:
             outside = ordered(n.free, store.axes)
             return fold(n.arg.kind, first, self._materialise(source, (*outside, *first)))
 
-        offset, value = transform((store.offset, store.value), visit, without_reductions)
-        return replace(store, offset=offset, value=value)
+        return store.transformed(visit, without_reductions)
 
     def _common(self, n: Node, store: Store) -> Node | None:
         """Returns the source of the reduction `n` in which an inner reduction that other places need, too
@@ -223,8 +222,7 @@ class _Cutter:
                 axes = (*ordered(r.free - own, store.axes), *n.arg.axes)
                 if self._uses[_canonical(r, axes)] > 1:
                     read = self._materialise(r, axes)
-                    (value,) = _replaced(n.srcs, {r: read})
-                    return value
+                    return transform(n.srcs, {r: read}.get, without_reductions)[0]
         return None
 
     def _reused(self, store: Store) -> Store:
@@ -250,12 +248,9 @@ class _Cutter:
                 replaced[n] = load(buffer, linear(map(axis, axes), buffer.strides))
         if not replaced:
             return store
-        offset, value = transform(
-            (store.offset, store.value),
-            replaced.get,
-            lambda n: not n.bound or (n.op is Op.REDUCE and n not in replaced),
+        return store.transformed(
+            replaced.get, lambda n: not n.bound or (n.op is Op.REDUCE and n not in replaced)
         )
-        return replace(store, offset=offset, value=value)
 
     def _fitting(self, store: Store) -> Store:
         """Replaces reductions that do not fit the iteration domain of the store by loads."""
@@ -276,34 +271,24 @@ class _Cutter:
             misfit = next(iter(reductions(misfit.srcs)), misfit)
             free = tuple(a for a in store.axes if a in misfit.free)
             read = self._materialise(misfit, free)
-            offset, value = _replaced((store.offset, store.value), {misfit: read})
-            store = replace(store, offset=offset, value=value)
+            store = store.transformed({misfit: read}.get, without_reductions)
         return store
 
     def _materialise(self, value: Node, axes: Sequence[Axis]) -> Node:
         """Returns a load of `value`, which an earlier store of its own computes over `axes`."""
         own, canonical = space([a.extent for a in axes]), _canonical(value, axes)
-        strides = [size(own[k + 1 :]) for k in range(len(own))]
         buffer = self._buffer_of.get(canonical)
         if buffer is None:
-            buffer = Buffer(
-                f"{self.kernel.name}_part{len(self._buffer_of)}", value.dtype, tuple(a.extent for a in own),
-                tuple(strides), Kind.TEMP, device=self.device,
-            )  # fmt: skip
-            self._buffer_of[canonical] = buffer
-            self.add(Store(buffer, linear(map(axis, own), strides), canonical[0], own))
-        return load(buffer, linear(map(axis, axes), strides))
+            name = f"{self.kernel.name}_part{len(self._buffer_of)}"
+            buffer = self._buffer_of[canonical] = dense(name, value.dtype, own, self.device)
+            self.add(Store(buffer, place_in(own), canonical[0], own))
+        return load(buffer, place_in(axes))
 
 
 def _dependent_axes(n: Node) -> frozenset[Axis]:
     """Returns the axes of the reduction that a reduction inside it depends on."""
     own = frozenset(n.arg.axes)
     return frozenset().union(*(r.free & own for r in reductions(n.srcs)))
-
-
-def _replaced(roots: Sequence[Node], instead: Mapping[Node, Node]) -> list[Node]:
-    """Returns `roots` with some of their reductions replaced."""
-    return transform(roots, instead.get, without_reductions)
 
 
 def _canonical(value: Node, axes: Sequence[Axis]) -> Canonical:

@@ -11,6 +11,7 @@ from frameloom.codegen.schedule.loop_nest import Assign, Item, Pass, RowBuffer, 
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
+from frameloom.ir.substitute import walk
 
 # For all row buffers of a block: a part of the second-level cache, and of a thread's stack.
 ROW_BYTES = 128 << 10
@@ -75,14 +76,8 @@ def _worth(n: Node, p: Pass) -> bool:
     depends = p.vector in n.free if p.vector else bool(n.free & axes)
     if not depends or n.dtype is DType.BOOL or is_index(n):
         return False
-    total = 0.0
-    seen: set[Node] = set()
-    stack = [n]
-    while stack:
-        m = stack.pop()
-        if m in seen or m.op is Op.REDUCE or not m.free & axes or is_index(m):
-            continue
-        seen.add(m)
-        total += weight(m)
-        stack.extend(m.srcs)
-    return total > KEEP_COST
+
+    def counts(m: Node) -> bool:
+        return m.op is not Op.REDUCE and bool(m.free & axes) and not is_index(m)
+
+    return sum(weight(m) for m in walk([n], counts) if counts(m)) > KEEP_COST

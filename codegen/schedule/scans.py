@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from frameloom.codegen.schedule.cost import size
+from frameloom.codegen.schedule.layout import dense, place_in
 from frameloom.codegen.schedule.loop_nest import Accumulate, Assign, Fold, Pass
 from frameloom.codegen.schedule.scratch import PREFIX
 from frameloom.ir import cumulative
 from frameloom.ir.cumulative import Prefix, prefix
-from frameloom.ir.index import bounds, linear
+from frameloom.ir.index import bounds
 from frameloom.ir.node import Axis, Node, axis, load
 from frameloom.ir.ops import Op
-from frameloom.ir.program import Buffer, Kind, Store
-from frameloom.ir.substitute import substitute, topological, transform
+from frameloom.ir.program import Buffer, Store
+from frameloom.ir.substitute import loads, substitute, topological, transform
 from frameloom.ir.symbolic.compare import at_most, less
 
 
@@ -92,8 +92,7 @@ class Steps:
                 return substitute(everywhere, {along: scan.limit})
             return cumulative.at(scan, everywhere, along)
 
-        offset, value = transform((store.offset, store.value), visit)
-        return replace(store, offset=offset, value=value)
+        return store.transformed(visit)
 
     def _without_reductions(self, scan: Scan) -> Scan:
         """Replaces the reductions that are not the scan's own by loads."""
@@ -117,12 +116,9 @@ class Steps:
         read = self.stored.get(n)
         if read is None:
             axes = tuple(sorted(n.free, key=lambda a: a.name))
-            strides = tuple(size(axes[at + 1 :]) for at in range(len(axes)))
-            shape = tuple(a.extent for a in axes)
-            buffer = Buffer(f"{PREFIX}kept{len(self.stored)}", n.dtype, shape, strides, Kind.TEMP)
-            offset = linear([axis(a) for a in axes], strides)
-            read = self.stored[n] = load(buffer, offset)
-            self.add(Store(buffer, offset, n, axes))
+            buffer = dense(f"{PREFIX}kept{len(self.stored)}", n.dtype, axes)
+            read = self.stored[n] = load(buffer, place_in(axes))
+            self.add(Store(buffer, place_in(axes), n, axes))
             self.scratch.append(buffer)
         return read
 
@@ -173,4 +169,4 @@ def _at(scan: Prefix, a: Axis) -> Node | None:
 
 def _loaded(scan: Scan) -> set[Buffer]:
     roots = [*scan.folds.values(), *(s.value for s in scan.stores)]
-    return {n.arg for n in topological(roots) if n.op is Op.LOAD}
+    return {n.arg for n in loads(roots)}

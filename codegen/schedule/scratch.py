@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frameloom.codegen.schedule.cost import count, size
+from frameloom.codegen.schedule.cost import count
+from frameloom.codegen.schedule.layout import dense, place_in
 from frameloom.codegen.schedule.sink import Sink
-from frameloom.ir.index import linear
-from frameloom.ir.node import Axis, Node, axis, load
+from frameloom.ir.node import Axis, Node, load
 from frameloom.ir.ops import Op
-from frameloom.ir.program import Buffer, Kind
+from frameloom.ir.program import Buffer
 from frameloom.ir.substitute import topological, transform
 
 PREFIX = "scratch:"
@@ -65,8 +65,5 @@ def _misfit(goal: Sink) -> Node | None:
 
 def _stored(reduction: Node, goal: Sink, number: int) -> tuple[Sink, Node]:
     axes = tuple(a for a in goal.axes if a in reduction.free)
-    strides = tuple(size(axes[at + 1 :]) for at in range(len(axes)))
-    shape = tuple(a.extent for a in axes)
-    buffer = Buffer(f"{PREFIX}{number}", reduction.dtype, shape, strides, Kind.TEMP)
-    offset = linear([axis(a) for a in axes], strides)
+    buffer, offset = dense(f"{PREFIX}{number}", reduction.dtype, axes), place_in(axes)
     return Sink(axes, reduction, buffer, offset), load(buffer, offset)

@@ -19,7 +19,7 @@ from frameloom.ir.index import add, affine, mul, sub, terms_of
 from frameloom.ir.node import Axis, Node, axis, const, index
 from frameloom.ir.ops import COMPARES, Op
 from frameloom.ir.program import Store
-from frameloom.ir.substitute import canonical, fold, substitute, topological, transform
+from frameloom.ir.substitute import canonical, fold, substitute, topological
 from frameloom.ir.symbolic.compare import surely_positive
 from frameloom.ir.symbolic.expr import Size, gcd
 
@@ -35,19 +35,13 @@ def split(stores: Sequence[Store], least: float = 0.0) -> list[Store]:
     result = [_simplified(s) for s in stores]
     while len(result) < len(stores) + MAX_PARTS and (cut := _threshold(result, least)) is not None:
         parts = [part for s in result for part in _split_at(s, *cut)]
-        result = [s for s in parts if not _is_no_op(s)] or parts[:1]
+        result = [s for s in parts if not s.copies_itself] or parts[:1]
     for _ in range(CUTS):
         division = _division(result)
         if division is None:
             break
         result = [_digits(s, *division) for s in result]
     return result
-
-
-def _is_no_op(store: Store) -> bool:
-    """Whether the store writes back the element that the buffer already has at this offset."""
-    value = store.value
-    return value.op is Op.LOAD and value.arg == store.buffer and value.srcs == (store.offset,)
 
 
 def _roots(stores: Iterable[Store]) -> list[Node]:
@@ -89,17 +83,16 @@ def _digits(store: Store, a: Axis, digit: int) -> Store:
         axes = tuple(x for b in n.arg.axes for x in ((high, low) if b == a else (b,)))
         return fold(n.arg.kind, axes, substitute(n.srcs[0], {a: position}))
 
-    offset, value = transform((store.offset, store.value), visit, lambda n: a not in n.bound)
+    store = store.transformed(visit, lambda n: a not in n.bound)
     if a not in store.axes:
-        return Store(store.buffer, offset, value, store.axes)
+        return store
     axes = tuple(x for b in store.axes for x in ((high, low) if b == a else (b,)))
-    return _with_position(store, offset, value, axes, a, position)
+    return _with_position(store, axes, a, position)
 
 
-def _with_position(store: Store, offset: Node, value: Node, axes, a: Axis, position: Node) -> Store:
-    offset, value = (substitute(n, {a: position}) for n in (offset, value))
-    offset, value = transform((offset, value), _fold_logic)
-    return Store(store.buffer, offset, value, axes)
+def _with_position(store: Store, axes: tuple[Axis, ...], a: Axis, position: Node) -> Store:
+    offset, value = (substitute(n, {a: position}) for n in (store.offset, store.value))
+    return Store(store.buffer, offset, value, axes).transformed(_fold_logic)
 
 
 def _simplified(store: Store) -> Store:
@@ -109,8 +102,7 @@ def _simplified(store: Store) -> Store:
     def visit(n: Node) -> Node | None:
         return _fold_logic(n) or canonical(n, n.srcs)
 
-    offset, value = transform((store.offset, store.value), visit)
-    return Store(store.buffer, offset, value, store.axes)
+    return store.transformed(visit)
 
 
 def _fold_logic(n: Node) -> Node | None:
@@ -171,5 +163,5 @@ def _split_at(store: Store, a: Axis, at: int) -> list[Store]:
         part = Axis(f"{a.name}f{start}", extent)
         axes = tuple(part if b == a else b for b in store.axes)
         position = add(axis(part), index(start))
-        parts.append(_with_position(store, store.offset, store.value, axes, a, position))
+        parts.append(_with_position(store, axes, a, position))
     return parts

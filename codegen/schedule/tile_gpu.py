@@ -23,19 +23,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from frameloom.codegen.schedule.cost import cost, count, size
-from frameloom.codegen.schedule.layout import coalesce, is_index, row_major, stride
+from frameloom.codegen.schedule.layout import coalesce, is_index, place_in, stride
 from frameloom.codegen.schedule.partition import iteration_domain
 from frameloom.codegen.schedule.sink import Sink
 from frameloom.codegen.schedule.split_reduction import reductions
 from frameloom.codegen.triton.chip import Chip
 from frameloom.ir.cumulative import prefix
-from frameloom.ir.index import add, linear, mul
+from frameloom.ir.index import add, mul
 from frameloom.ir.node import Axis, Node, Reduce, axis, index, load
 from frameloom.ir.ops import Op
 from frameloom.ir.passes.sink_checks import bad_positions
 from frameloom.ir.program import Buffer, Kernel, Kind, Scatter, Store
 from frameloom.ir.scatter import guard, guarded, is_scatter
-from frameloom.ir.substitute import TRUE, substitute, topological, transform
+from frameloom.ir.substitute import TRUE, loads, substitute, topological, transform
 from frameloom.ir.symbolic.compare import at_most, divides, require
 from frameloom.ir.symbolic.expr import Int, Size, hint_of
 
@@ -155,9 +155,7 @@ def _with_flags_set(kernel: Kernel) -> Kernel:
 def _buffers(kernel: Kernel) -> tuple[Buffer, ...]:
     buffers: dict[Buffer, None] = {}
     for s in kernel.stores:
-        for n in topological((s.offset, s.value)):
-            if n.op is Op.LOAD:
-                buffers[n.arg] = None
+        buffers |= dict.fromkeys(n.arg for n in loads((s.offset, s.value)))
         buffers[s.buffer] = None
     return tuple(buffers)
 
@@ -211,7 +209,7 @@ def _leaves(
             over = (*outer, *inner) if scan else outer
             shape = tuple(a.extent for a in over)
             buffer = Buffer(f"fold:{len(fold_of)}", r.dtype, shape, (), Kind.TEMP)
-            leaf = load(buffer, linear(map(axis, over), row_major(over)))
+            leaf = load(buffer, place_in(over))
             fold = Fold(Reduce(r.arg.kind, inner), value, leaf, stage, scan)
             fold_of[r.arg.kind, scan, value] = fold
         leaf = fold.result

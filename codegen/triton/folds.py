@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 
 from frameloom.codegen.operators import INFIX
 from frameloom.codegen.schedule.cost import size
-from frameloom.codegen.schedule.layout import row_major
+from frameloom.codegen.schedule.layout import place_in
 from frameloom.codegen.schedule.row_patterns import LOWEST
 from frameloom.codegen.schedule.tile_gpu import Fold
 from frameloom.codegen.sizes import count_dtype
 from frameloom.codegen.triton.ops import TYPES, full, literal
 from frameloom.codegen.triton.scope import Value
 from frameloom.ir.dtype import DType
-from frameloom.ir.index import linear
-from frameloom.ir.node import axis
 from frameloom.ir.ops import Op
 from frameloom.ir.reductions import identity
 
@@ -139,7 +137,7 @@ def _folded(writer: Writer, f: Fold) -> str:
 def _place(writer: Writer, f: Fold) -> str:
     """Returns the position that argmax counts, broadcast to the tile."""
     dtype = count_dtype(size(f.arg.axes))
-    place = writer.operand(linear(map(axis, f.arg.axes), row_major(f.arg.axes)), dtype)
+    place = writer.operand(place_in(f.arg.axes), dtype)
     return f"{place} + tl.zeros({writer.shape()}, {TYPES[dtype]})"
 
 

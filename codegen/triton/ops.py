@@ -108,6 +108,8 @@ class Ops:
         special = _SPECIAL.get(op)
         if special is not None:
             return special(self, n, args, of, short)
+        if op in _TEMPLATES:
+            return _TEMPLATES[op].format(*args)
         if of is DType.BOOL:
             op = ON_BOOLS.get(op, op)
         if op in INFIX:
@@ -172,12 +174,6 @@ class Ops:
         exp = "tl.exp" if short and of is DType.F32 else self.function(Op.EXP, of)
         return self._div(n, [full(1.0, of), f"(1.0 + {exp}(-{args[0]}))"], of, short)
 
-    def _isnan(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        return f"{args[0]} != {args[0]}"
-
-    def _isinf(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        return f'tl.abs({args[0]}) == float("inf")'
-
     def _signbit(self, n: Node, args: list[str], of: DType, short: bool) -> str:
         if not of.is_float:
             return f"{args[0]} < 0"
@@ -187,9 +183,6 @@ class Ops:
         if of.kind == "u":
             return f"{args[0]} // {args[1]}"
         return f"{self.helper('_floordiv')}({args[0]}, {args[1]})"
-
-    def _truncdiv(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        return f"{args[0]} // {args[1]}"
 
     def _mod(self, n: Node, args: list[str], of: DType, short: bool) -> str:
         if of.is_float:
@@ -204,9 +197,6 @@ class Ops:
     def _logaddexp(self, n: Node, args: list[str], of: DType, short: bool) -> str:
         return f"{self.helper('_logaddexp')}({args[0]}, {args[1]})"
 
-    def _where(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        return f"tl.where({', '.join(args)})"
-
     def _bitcast(self, n: Node, args: list[str], of: DType, short: bool) -> str:
         return f"{args[0]}.to({TYPES[n.dtype]}, bitcast=True)"
 
@@ -220,12 +210,16 @@ class Ops:
         return f"{a}.to({TYPES[to]})"
 
 
+_TEMPLATES = {
+    Op.ISNAN: "{0} != {0}", Op.ISINF: 'tl.abs({0}) == float("inf")', Op.TRUNCDIV: "{0} // {1}",
+    Op.WHERE: "tl.where({0}, {1}, {2})",
+}  # fmt: skip
 _SPECIAL: dict[Op, Callable[..., str]] = {
     Op.NEG: Ops._neg, Op.NOT: Ops._not, Op.SIGN: Ops._sign, Op.DIV: Ops._div, Op.RECIP: Ops._recip,
     Op.SQRT: Ops._sqrt, Op.ABS: Ops._abs, Op.MAX: Ops._extreme, Op.MIN: Ops._extreme, Op.EXP: Ops._exp,
-    Op.COS: Ops._cos, Op.SIGMOID: Ops._sigmoid, Op.ISNAN: Ops._isnan, Op.ISINF: Ops._isinf,
-    Op.SIGNBIT: Ops._signbit, Op.FLOORDIV: Ops._floordiv, Op.TRUNCDIV: Ops._truncdiv, Op.MOD: Ops._mod,
-    Op.FMOD: Ops._fmod, Op.WHERE: Ops._where, Op.BITCAST: Ops._bitcast, Op.CAST: Ops._cast,
+    Op.COS: Ops._cos, Op.SIGMOID: Ops._sigmoid,
+    Op.SIGNBIT: Ops._signbit, Op.FLOORDIV: Ops._floordiv, Op.MOD: Ops._mod,
+    Op.FMOD: Ops._fmod, Op.BITCAST: Ops._bitcast, Op.CAST: Ops._cast,
     Op.LOGADDEXP: Ops._logaddexp,
 }  # fmt: skip
 

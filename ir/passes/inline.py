@@ -17,7 +17,7 @@ from frameloom.ir.dtype import DType
 from frameloom.ir.node import Axis, Node, const
 from frameloom.ir.ops import EXPENSIVE, LEAVES, Op
 from frameloom.ir.program import Buffer, Store, is_cuda
-from frameloom.ir.substitute import loads, masked, select, substitute, topological, transform
+from frameloom.ir.substitute import loads, masked, select, substitute, topological, transform, walk
 from frameloom.ir.symbolic.compare import surely_positive
 from frameloom.ir.symbolic.expr import hint_product
 
@@ -78,19 +78,8 @@ def _is_index(n: Node) -> bool:
 
 def outermost_reductions(value: Node) -> list[Node]:
     """Returns the REDUCEs in `value` that are inside no other."""
-    reductions: dict[Node, None] = {}
-    seen: set[Node] = set()
-    stack = [value]
-    while stack:
-        n = stack.pop()
-        if n in seen:
-            continue
-        seen.add(n)
-        if n.op is Op.REDUCE:
-            reductions[n] = None
-        elif n.bound:
-            stack.extend(n.srcs)
-    return list(reductions)
+    below = walk([value], lambda n: n.bound and n.op is not Op.REDUCE)
+    return [n for n in below if n.op is Op.REDUCE]
 
 
 def uses_in(store: Store, of: Iterable[Buffer]) -> list[Use]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frameloom.ir.ops import Op
 from frameloom.ir.passes.inline import uses_in
 from frameloom.ir.passes.memory import size_in_bytes
 from frameloom.ir.program import Buffer, Kind, Program, Store
@@ -50,14 +49,8 @@ def reuse(program: Program) -> Program:
     steps = (
         s.renamed(renamed) if any(b in renamed for b in s.buffers) else s for s in program.steps
     )
-    kept = (s.keeping(lambda store: not _copies_itself(store)) for s in steps)
+    kept = (s.keeping(lambda store: not store.copies_itself) for s in steps)
     return replace(program, steps=tuple(s for s in kept if s is not None))
-
-
-def _copies_itself(store: Store) -> bool:
-    """Whether it stores every element where it has loaded it."""
-    value = store.value
-    return value.op is Op.LOAD and value.arg == store.buffer and value.srcs == (store.offset,)
 
 
 def _fits(old: Buffer, store: Store, stores: Sequence[Store]) -> bool:

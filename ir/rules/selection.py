@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+from frameloom.ir.cases import OPPOSITE
 from frameloom.ir.node import Node, const, unary, where
 from frameloom.ir.ops import Op
 from frameloom.ir.rewrite import Rule, any_node, bools, exactly, of
 
 x, y, p, q = any_node("x"), any_node("y"), any_node("p"), any_node("q")
 
-_OPPOSITE = {Op.EQ: Op.NE, Op.NE: Op.EQ, Op.LT: Op.GE, Op.GE: Op.LT, Op.LE: Op.GT, Op.GT: Op.LE}
-
 
 def _opposite(p: Node, x: Node) -> Node | None:
     # NaN makes both `<` and `>=` false.
     if x.dtype.is_float and p.op not in (Op.EQ, Op.NE):
         return None
-    return Node(_OPPOSITE[p.op], p.dtype, p.srcs)
+    return Node(OPPOSITE[p.op], p.dtype, p.srcs)
 
 
 SELECTION_RULES = (
     # not not x -> x
     Rule(of(Op.NOT, of(Op.NOT, x)), lambda x: x),
     # not (x < y) -> x >= y, for integers; not (x == y) -> x != y
-    *(
-        Rule(of(Op.NOT, of(op, x, y, name="p")), lambda p, x, y: _opposite(p, x))
-        for op in _OPPOSITE
-    ),
+    *(Rule(of(Op.NOT, of(op, x, y, name="p")), lambda p, x, y: _opposite(p, x)) for op in OPPOSITE),
     # where(p, x, x) -> x
     Rule(of(Op.WHERE, p, x, x), lambda p, x: x),
     # where(true, x, y) -> x

@@ -136,16 +136,15 @@ class SizeNode(Node):
         return follows(*known(sizes, strides), range(len(sizes) - 1, -1, -1))
 
     def is_channels_last_contiguous_2d(self, sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
-        return follows(*known(sizes, strides), (1, 3, 2, 0))
+        return follows(*known(sizes, strides), (1, *range(len(sizes) - 1, 1, -1), 0))
 
-    def is_channels_last_contiguous_3d(self, sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
-        return follows(*known(sizes, strides), (1, 4, 3, 2, 0))
+    is_channels_last_contiguous_3d = is_channels_last_contiguous_2d
 
     def is_channels_last_strides_2d(self, sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
-        return has_ascending_strides(*known(sizes, strides), (1, 3, 2, 0))
+        order = (1, *range(len(sizes) - 1, 1, -1), 0)
+        return has_ascending_strides(*known(sizes, strides), order)
 
-    def is_channels_last_strides_3d(self, sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
-        return has_ascending_strides(*known(sizes, strides), (1, 4, 3, 2, 0))
+    is_channels_last_strides_3d = is_channels_last_strides_2d
 
     def is_non_overlapping_and_dense(self, sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
         own_sizes, own_strides = known(sizes, strides)
@@ -263,13 +262,8 @@ class TruthNode(Node):
         if self.fn is operator.le and type(b) is int and b > OPEN_END:
             return True  # so `x[:]` needs no slice
         low, high = shape_env.range_of(shape_env.resolved(difference))
-        if self.fn is operator.lt:
-            return True if high < 0 else False if low >= 0 else None
-        if self.fn is operator.le:
-            return True if high <= 0 else False if low > 0 else None
-        if self.fn is operator.gt:
-            return True if low > 0 else False if high <= 0 else None
-        return True if low >= 0 else False if high < 0 else None
+        at_low, at_high = self.fn(low, 0), self.fn(high, 0)
+        return at_low if at_low is at_high else None
 
     def statically_known_true(self, file: Any, line: Any) -> bool:
         return self.known() is True
