@@ -53,10 +53,6 @@ class DType(enum.Enum):
     def __repr__(self) -> str:
         return self.text
 
-    @property
-    def torch_name(self) -> str:
-        return _TORCH_NAMES[self]
-
     @staticmethod
     def of(torch_dtype: Any) -> DType | None:
         """Returns the DType of a `torch.dtype`, or None if loops do not handle it."""
@@ -65,7 +61,7 @@ class DType(enum.Enum):
     def to_torch(self) -> Any:
         import torch
 
-        return getattr(torch, self.torch_name)
+        return getattr(torch, _TORCH_NAMES[self])
 
 
 _TORCH_NAMES = {

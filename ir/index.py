@@ -278,7 +278,9 @@ def _bounds_of(n: Node, of: Sequence[Range | None]) -> Range | None:
         return (number(n.arg), number(n.arg)) if not n.dtype.is_float else None
     if op is Op.WHERE:
         one, other = (_where(n.srcs[0], k == 1, n.srcs[k], of[k]) for k in (1, 2))
-        return _hull(one, other) if one and other else None
+        if not one or not other:
+            return None
+        return smallest(one[0], other[0]), largest(one[1], other[1])
     if op is Op.MOD and n.srcs[1].op is Op.CONST and surely_positive(n.srcs[1].arg):
         c = n.srcs[1].arg
         a = of[0]
@@ -287,29 +289,22 @@ def _bounds_of(n: Node, of: Sequence[Range | None]) -> Range | None:
         return _bounds_of_cast(n, of[0] if of else None)
     if op not in _RANGED or any(r is None for r in of):
         return _width(n.dtype)
-    a = of[0]
-    assert a is not None
+    a, b = of[0], of[-1]
+    assert a is not None and b is not None
     if op is Op.NEG:
         interval = (-a[1], -a[0])
+    elif op is Op.ADD:
+        interval = (a[0] + b[0], a[1] + b[1])
+    elif op is Op.SUB:
+        interval = (a[0] - b[1], a[1] - b[0])
+    elif op in (Op.MIN, Op.MAX):
+        extreme = smallest if op is Op.MIN else largest
+        interval = (extreme(a[0], b[0]), extreme(a[1], b[1]))
+    elif op is Op.MUL or (op is Op.FLOORDIV and surely_positive(b[0])):
+        corners = [x * y if op is Op.MUL else x // y for x in a for y in b]
+        interval = (smallest(*corners), largest(*corners))
     else:
-        b = of[1]
-        assert b is not None
-        if op is Op.ADD:
-            interval = (a[0] + b[0], a[1] + b[1])
-        elif op is Op.SUB:
-            interval = (a[0] - b[1], a[1] - b[0])
-        elif op is Op.MUL:
-            corners = [x * y for x in a for y in b]
-            interval = (smallest(*corners), largest(*corners))
-        elif op is Op.MIN:
-            interval = (smallest(a[0], b[0]), smallest(a[1], b[1]))
-        elif op is Op.MAX:
-            interval = (largest(a[0], b[0]), largest(a[1], b[1]))
-        elif op is Op.FLOORDIV and surely_positive(b[0]):
-            corners = [x // y for x in a for y in b]
-            interval = (smallest(*corners), largest(*corners))
-        else:
-            return _width(n.dtype)
+        return _width(n.dtype)
     width = _width(n.dtype) or _I64
     # A narrow integer may have wrapped.
     return interval if _fits(interval, width) else _width(n.dtype)
@@ -319,9 +314,7 @@ def _bounds_of_cast(n: Node, source: Range | None) -> Range | None:
     width = _width(n.dtype)
     if n.op is not Op.CAST or source is None or n.srcs[0].dtype.is_float:
         return width
-    if width is None or _fits(source, width):
-        return source
-    return width
+    return source if width is None or _fits(source, width) else width
 
 
 def _width(dtype: DType) -> Range | None:
@@ -329,15 +322,8 @@ def _width(dtype: DType) -> Range | None:
         return (0, 1)
     if dtype is DType.I64 or dtype.is_float:
         return None
-    return (
-        (0, (1 << dtype.bits) - 1)
-        if dtype.kind == "u"
-        else (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
-    )
-
-
-def _hull(a: Range, b: Range) -> Range:
-    return smallest(a[0], b[0]), largest(a[1], b[1])
+    low = 0 if dtype.kind == "u" else -(1 << dtype.bits - 1)
+    return low, low + (1 << dtype.bits) - 1
 
 
 # --- division

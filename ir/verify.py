@@ -136,8 +136,8 @@ def _message(program: Program, k: int, fault: _Fault, blame: str) -> str:
     lines = [f"{blame + ': ' if blame else ''}{fault}", *around]
     if fault.node is not None:
         lines += ["in the value", show(fault.node)]
-    if isinstance(step, Kernel):
-        lines += ["of", show(step)]
+    for kernel in step.kernels[:1]:
+        lines += ["of", show(kernel)]
     return "\n".join(lines)
 
 

@@ -44,15 +44,6 @@ class Accumulator:
         return self.fold.value.dtype
 
 
-@dataclass(frozen=True, slots=True)
-class Partial:
-    """Arrays with one result per chunk."""
-
-    accumulator: Accumulator
-    names: str
-    places: str
-
-
 class Folds(RowBuffers):
     """The accumulators of the open loop nests."""
 
@@ -295,8 +286,9 @@ class Folds(RowBuffers):
 
     # --- chunks
 
-    def declare_partial(self, p: Pass, chunks: int | str) -> list[Partial]:
-        """Declares arrays for the results of the chunks of a parallel loop nest."""
+    def declare_partial(self, p: Pass, chunks: int | str) -> list[Accumulator]:
+        """Declares arrays for the results of the chunks of a parallel loop nest.  In the names, `{c}` stands
+        for the number of a chunk."""
         partials = []
         for fold in p.folds:
             inside = self.is_vector(fold.value) and p.vector is None
@@ -310,42 +302,36 @@ class Folds(RowBuffers):
                 self.line(f"{self.type_of(DType.I64, width)} {places}[{chunks}][{copies}];")
             copies_of = tuple(f"{names}[{{c}}][{u}]" for u in range(copies))
             places_of = tuple(f"{places}[{{c}}][{u}]" for u in range(copies)) if places else ()
-            partials.append(
-                Partial(
-                    Accumulator(fold, copies_of, places_of, DType.I64, width, False), names, places
-                )
-            )
+            partials.append(Accumulator(fold, copies_of, places_of, DType.I64, width, False))
         return partials
 
-    def store_partial(self, partial: list[Partial], chunk: str) -> None:
+    def store_partial(self, partial: list[Accumulator], chunk: str) -> None:
         for part in partial:
-            done = self._combined(self._open[part.accumulator.fold].pop())
-            for to, name in zip(part.accumulator.names, done.names, strict=True):
+            done = self._combined(self._open[part.fold].pop())
+            for to, name in zip(part.names, done.names, strict=True):
                 self.line(f"{to.format(c=chunk)} = {name};")
-            for to, name in zip(part.accumulator.places, done.places, strict=True):
+            for to, name in zip(part.places, done.places, strict=True):
                 v = self.type_of(DType.I64, done.width)
                 wide = name if done.width == 1 else self.converted(name, v)
                 self.line(f"{to.format(c=chunk)} = {wide};")
 
-    def combine_partial(self, partial: list[Partial], chunks: int | str) -> None:
+    def combine_partial(self, partial: list[Accumulator], chunks: int | str) -> None:
         """Combines the chunks' results in order and gives the reductions their values."""
-        for part in partial:
-            a = part.accumulator
-            fold = a.fold
+        for a in partial:
             stem = self.fresh("r")
             names = tuple(f"{stem}_{u}" for u in range(len(a.names)))
             places = tuple(f"{n}_at" for n in names) if a.places else ()
             for to, name in zip((*names, *places), (*a.names, *a.places), strict=True):
                 dtype = DType.I64 if to in places else a.dtype
                 self.line(f"{self.type_of(dtype, a.width)} {to} = {name.format(c=0)};")
-            total = Accumulator(fold, names, places, DType.I64, a.width, False)
+            total = Accumulator(a.fold, names, places, DType.I64, a.width, False)
             c = self.fresh("c")
             self.open(f"for (i64 {c} = 1; {c} < {chunks}; {c}++)")
             for u, name in enumerate(a.names):
                 at = a.places[u].format(c=c) if a.places else ""
                 self._combine(total, u, name.format(c=c), at, a.width)
             self.close()
-            self.bind(fold.node, Value(places or names, fold.node.dtype, a.width > 1))
+            self.bind(a.fold.node, Value(places or names, a.fold.node.dtype, a.width > 1))
 
 
 def _outer_folds(p: Pass) -> list[Fold]:

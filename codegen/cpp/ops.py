@@ -10,14 +10,12 @@ import math
 from collections.abc import Callable
 
 from frameloom.codegen.cpp.prelude import ELEMENTS, Prelude
-from frameloom.codegen.operators import INFIX
+from frameloom.codegen.operators import INFIX, is_plain_division
 from frameloom.codegen.sizes import fits_i32
 from frameloom.ir.dtype import DType
-from frameloom.ir.index import bounds
 from frameloom.ir.node import Node
 from frameloom.ir.numbers import single
 from frameloom.ir.ops import COMPARES, ON_BOOLS, TRANSCENDENTAL, Op
-from frameloom.ir.symbolic.compare import at_most, surely_positive
 from frameloom.ir.symbolic.expr import Size
 
 HELPERS = frozenset({
@@ -84,14 +82,7 @@ class Ops:
     def divide_text(self, n: Node, dtype: DType) -> Callable[[str], str] | None:
         """Returns the text of a position divided by a constant, which the compiler turns into a
         multiplication; or None."""
-        if (
-            n.op not in (Op.FLOORDIV, Op.MOD)
-            or n.srcs[1].op is not Op.CONST
-            or not surely_positive(n.srcs[1].arg)
-        ):
-            return None
-        known = bounds(n.srcs[0])
-        if known is None or not at_most(0, known[0]):
+        if not is_plain_division(n):
             return None
         sign = "/" if n.op is Op.FLOORDIV else "%"
         return lambda a: f"{a} {sign} {constant(n.srcs[1].arg, dtype)}"

@@ -19,18 +19,6 @@ ELEMENTS = {
     DType.BOOL: "b8", DType.U8: "u8", DType.I8: "i8", DType.I16: "i16", DType.I32: "i32", DType.I64: "i64",
     DType.F16: "u16", DType.BF16: "u16", DType.F32: "f32", DType.F64: "f64",
 }  # fmt: skip
-_BYTES = {
-    "u8": 1,
-    "i8": 1,
-    "u16": 2,
-    "i16": 2,
-    "u32": 4,
-    "i32": 4,
-    "f32": 4,
-    "u64": 8,
-    "i64": 8,
-    "f64": 8,
-}
 
 
 @functools.cache
@@ -109,7 +97,7 @@ class Prelude:
         return sleef(name, element, lanes)
 
     def _instance(self, text: str, element: str, lanes: int) -> str:
-        width = _BYTES.get(element, 0) * 8
+        width = element[1:]
         names = {
             "V": lambda: self.vector(element, lanes),
             "E": lambda: element,
@@ -127,7 +115,7 @@ class Prelude:
         for name in self._types:
             element, lanes = name.split("x")
             types.append(
-                f"typedef {element} {name} __attribute__((vector_size({_BYTES[element] * int(lanes)})));\n"
+                f"typedef {element} {name} __attribute__((vector_size({int(element[1:]) // 8 * int(lanes)})));\n"
             )
         return common + "".join(types) + "".join(self._sections.values())
 

@@ -27,7 +27,7 @@ from frameloom.codegen.schedule.scratch import is_scratch, materialise
 from frameloom.codegen.schedule.sink import Sink
 from frameloom.codegen.schedule.split_axes import split
 from frameloom.codegen.schedule.tile_cpu import finish
-from frameloom.ir.node import Axis, Node, axis
+from frameloom.ir.node import Axis, Node, axis, index
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kernel
 from frameloom.ir.substitute import loads, walk
@@ -61,13 +61,10 @@ def schedule(kernel: Kernel, isa: Isa) -> Tree:
 
 
 def _without_unit_axes(goal: Sink) -> Sink:
-    units = {a: _ZERO for a in goal.axes if a.extent == 1}
+    units = {a: index(0) for a in goal.axes if a.extent == 1}
     if not units:
         return goal
     return goal.renamed(units, tuple(a for a in goal.axes if a.extent != 1))
-
-
-_ZERO = Node(Op.CONST, axis(Axis("zero", 1)).dtype, (), 0)
 
 
 def _scratch_read(roots: Iterable[Node]) -> set[Buffer]:

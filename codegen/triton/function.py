@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from frameloom.codegen.operators import is_plain_division
 from frameloom.codegen.schedule.layout import is_index, row_major
 from frameloom.codegen.schedule.row_patterns import aligned_rows, online_sums, tolerant
 from frameloom.codegen.schedule.tile_gpu import Dimension, Launch, is_result
@@ -19,12 +20,11 @@ from frameloom.codegen.triton.random_numbers import operands_of, random_number
 from frameloom.codegen.triton.scatter import write_scatter
 from frameloom.codegen.triton.scope import Scope, Value
 from frameloom.ir.dtype import DType
-from frameloom.ir.index import bounds, sum_of, terms_of
+from frameloom.ir.index import sum_of, terms_of
 from frameloom.ir.node import Axis, Node
 from frameloom.ir.ops import COMPARES, Op
 from frameloom.ir.program import Buffer, Kind, Store
 from frameloom.ir.substitute import topological
-from frameloom.ir.symbolic.compare import at_most, surely_positive
 from frameloom.ir.symbolic.expr import Int, Size
 
 HEAD = """import triton
@@ -343,16 +343,9 @@ class Writer(Ops):
         if all(v.literal for v in values[data:]):
             of = DType.I32 if narrow else n.srcs[data].dtype
             args[data] = full(n.srcs[data].arg, of)
-        if is_index(n) and n.op in (Op.FLOORDIV, Op.MOD):
-            known = bounds(n.srcs[0])
-            if (
-                known is not None
-                and at_most(0, known[0])
-                and n.srcs[1].op is Op.CONST
-                and surely_positive(n.srcs[1].arg)
-            ):
-                sign = "//" if n.op is Op.FLOORDIV else "%"
-                return (DType.I32 if narrow else n.dtype), f"{args[0]} {sign} {args[1]}"
+        if is_index(n) and is_plain_division(n):
+            sign = "//" if n.op is Op.FLOORDIV else "%"
+            return (DType.I32 if narrow else n.dtype), f"{args[0]} {sign} {args[1]}"
         dtype = DType.I32 if narrow and n.dtype is DType.I64 else n.dtype
         return dtype, self.op_text(n, args, n.srcs[data].dtype, n in self.short)
 

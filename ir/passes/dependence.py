@@ -32,10 +32,6 @@ class Group:
         default_factory=dict
     )  # all values of members, stored or not
 
-    def refresh(self) -> None:
-        """Updates `reads` after `stores` have changed."""
-        self.reads = read_by(self.stores).keys()
-
     @property
     def scatter(self) -> Store | None:
         """The store, if it is a scatter (then the group has no other store); else None."""
@@ -141,7 +137,7 @@ class Graph:
         group.stores = [
             s for s in stores if s.buffer.kind is not Kind.TEMP or self.readers.get(s.buffer)
         ]
-        group.refresh()
+        group.reads = read_by(group.stores).keys()
         for buffer in group.reads:
             self.readers.setdefault(buffer, set()).add(group.number)
 

@@ -56,7 +56,7 @@ def _raised_between(steps: list[Step], at: int, here: int) -> list[Check] | None
     raising = [s for s in between if isinstance(s, Check)]
     if any(s.buffer not in flags for s in raising):
         return None
-    others = [s for s in between if not isinstance(s, Check)]
+    others = [s for s in between if s not in raising]
     return raising if all(s.kernels and not s.writes_input for s in others) else None
 
 

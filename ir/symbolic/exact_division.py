@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import TypeAlias
 
-from frameloom.ir.symbolic.expr import Apply, Int, Monomial, Size, hint_of, terms_of
+from frameloom.ir.symbolic.expr import Apply, Int, Monomial, Size, hint_of, terms_of, without
 
 Pair: TypeAlias = tuple[Int, Int]
 
@@ -58,18 +58,8 @@ def _divided(
                 others = (*monomial[:place], *monomial[place + 1 :])
                 if atom.op == "mod" or (type(k) is int and factor % k == 0):
                     return monomial, place, others
-                if isinstance(k, Size) and (rest := _without(others, k)) is not None:
-                    return monomial, place, rest
+                if isinstance(k, Size) and len(k.terms) == 1 and k.terms[0][1] == 1:
+                    rest = without(others, k.terms[0][0])
+                    if rest is not None:
+                        return monomial, place, rest
     return None
-
-
-def _without(monomial: Monomial, k: Size) -> Monomial | None:
-    """Returns the product divided by `k` if `k` is a product that divides it, else None."""
-    rest = list(monomial)
-    if len(k.terms) > 1 or k.terms[0][1] != 1:
-        return None
-    for atom in k.terms[0][0]:
-        if atom not in rest:
-            return None
-        rest.remove(atom)
-    return tuple(rest)

@@ -287,15 +287,9 @@ INTS = (int, Size)
 
 def terms_of(n: Int) -> Mapping[Monomial, int]:
     if isinstance(n, Size):
-        return (
-            dict(n.shape_env.resolved(n).terms)
-            if isinstance(r := n.shape_env.resolved(n), Size)
-            else constant(r)
-        )
-    return constant(n)
-
-
-def constant(n: int) -> dict[Monomial, int]:
+        n = n.shape_env.resolved(n)
+    if isinstance(n, Size):
+        return dict(n.terms)
     return {(): int(n)} if n else {}
 
 
@@ -377,7 +371,7 @@ def _whole(shape_env: Equalities, a: Int, b: Int) -> tuple[Int, Int]:
             (
                 (over, f // divisor[lead])
                 for m, f in rest.items()
-                if f % divisor[lead] == 0 and (over := _without(m, lead)) is not None
+                if f % divisor[lead] == 0 and (over := without(m, lead)) is not None
             ),
             ((), 0),
         )
@@ -394,7 +388,8 @@ def _whole(shape_env: Equalities, a: Int, b: Int) -> tuple[Int, Int]:
     )
 
 
-def _without(monomial: Monomial, lead: Monomial) -> Monomial | None:
+def without(monomial: Monomial, lead: Monomial) -> Monomial | None:
+    """Returns the product divided by another one; None if that does not divide it."""
     rest = list(monomial)
     for atom in lead:
         if atom not in rest:
