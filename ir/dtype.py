@@ -9,6 +9,8 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+import torch
+
 
 class DType(enum.Enum):
     """name = (text, kind, bits); kind is "b" bool, "u"/"i" unsigned/signed integer, "f" float."""
@@ -59,8 +61,6 @@ class DType(enum.Enum):
         return _FROM_TORCH.get(str(torch_dtype).removeprefix("torch."))
 
     def to_torch(self) -> Any:
-        import torch
-
         return getattr(torch, _TORCH_NAMES[self])
 
 

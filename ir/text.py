@@ -23,6 +23,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
+
 from frameloom.ir.dtype import DType
 from frameloom.ir.kernel_list import KernelList
 from frameloom.ir.node import Axis, Node, Reduce
@@ -246,8 +248,6 @@ class _Parser:
         return Program(tuple(of_kind[Kind.INPUT]), tuple(steps), outputs, constants)
 
     def buffer(self, name: str, call: ast.Call) -> Buffer:
-        import torch
-
         assert isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name)
         shape, strides, *device = map(ast.literal_eval, call.args)
         dtype = _DTYPES.get(call.func.attr)
@@ -297,8 +297,6 @@ class _Parser:
         return Extern(target, tuple(args), kwargs, buffers)
 
     def plain(self, tree: ast.expr) -> Any:
-        import torch
-
         match tree:
             case ast.Call(func=ast.Name(id="view"), args=[ast.Name(id=name), *rest]):
                 return View(self.buffers[name], *map(self.plain, rest))

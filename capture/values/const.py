@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import operator
 import re
 import typing
 from types import CodeType, FunctionType, GenericAlias, UnionType
@@ -156,13 +157,9 @@ class ConstValue(Value):
         return SequenceIterator(self, t.items(items))
 
     def getitem(self, t: Tracer, key: Value) -> Value:
-        import operator
-
         return t.evaluate(operator.getitem, [self, key], {})
 
     def contains(self, t: Tracer, item: Value) -> bool:
-        import operator
-
         return bool(t.evaluate(operator.contains, [self, item], {}).constant())
 
     def key(self, t: Tracer) -> Any:

@@ -6,6 +6,7 @@ and its context. So plain Python must raise an exception that is used after the 
 
 from __future__ import annotations
 
+import builtins
 import sys
 from types import CodeType, GetSetDescriptorType, MemberDescriptorType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -135,8 +136,6 @@ KEEPS_ONE = (OSError, SyntaxError)
 
 
 def _native_inits() -> dict[Any, None]:
-    import builtins
-
     return {
         cls.__init__: None
         for cls in vars(builtins).values()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import torch
+
 from frameloom.codegen.cpp.prelude import ELEMENTS, Prelude
 from frameloom.codegen.operators import INFIX, is_plain_division
 from frameloom.codegen.sizes import fits_i32
@@ -228,7 +230,5 @@ def constant(value: bool | int | float, dtype: DType) -> str:
 
 def half_bits(value: float, dtype: DType) -> int:
     """Returns the 16 bits of a constant."""
-    import torch
-
     kind = torch.bfloat16 if dtype is DType.BF16 else torch.float16
     return int(torch.tensor(value, dtype=kind).view(torch.int16)) & 0xFFFF

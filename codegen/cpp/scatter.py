@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from frameloom.codegen.cpp.prelude import ELEMENTS
 from frameloom.codegen.cpp.vector import Isa
 from frameloom.codegen.schedule.cost import cost, size
 from frameloom.codegen.schedule.layout import coalesce, place_in, stride
@@ -147,7 +148,6 @@ def _extreme(kind: str, a: Node, b: Node) -> Node:
 def _element_at_position(w: Memory, before: Node) -> Node:
     """Returns a leaf for the element's current value. It is loaded again at every position, also if its
     address depends on fewer axes."""
-    from frameloom.codegen.cpp.prelude import ELEMENTS
     from frameloom.codegen.cpp.value import Value
 
     open_axes = tuple(a for s in w.scopes for a in s.variables)

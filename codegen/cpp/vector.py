@@ -12,6 +12,8 @@ import os
 import platform
 from dataclasses import dataclass
 
+import torch
+
 
 @dataclass(frozen=True, slots=True)
 class Isa:
@@ -66,8 +68,6 @@ def _cpu_flags() -> set[str]:
     except OSError:
         pass
     # No such file (macOS, Windows): ask PyTorch.
-    import torch
-
     capability = torch.backends.cpu.get_cpu_capability()
     if capability == "AVX512":
         return {"avx2", "fma", "f16c"} | _AVX512_FLAGS

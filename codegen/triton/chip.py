@@ -9,6 +9,8 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 
 @dataclass(frozen=True, slots=True)
 class Chip:
@@ -26,8 +28,6 @@ H200 = Chip(name="NVIDIA H200", arch=90, multiprocessors=132, l2_bytes=50 << 20)
 @functools.cache
 def chip_of(device: str = "cuda") -> Chip:
     """Returns the numbers of a CUDA device of this process; those of an H200 if there is none."""
-    import torch
-
     if not torch.cuda.is_available():
         return H200
     p: Any = torch.cuda.get_device_properties(torch.device(device))

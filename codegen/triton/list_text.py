@@ -12,6 +12,8 @@ import re
 import struct
 from collections.abc import Sequence
 
+import torch
+
 from frameloom.codegen.schedule.tile_gpu import Dimension, Launch
 from frameloom.codegen.triton.chip import Chip
 from frameloom.codegen.triton.function import HEAD, Writer, number_text
@@ -84,8 +86,6 @@ def _word(value: bool | int | float, dtype: DType | None) -> int:
     if dtype is DType.F64:
         return int(struct.unpack("<q", struct.pack("<d", value))[0])
     if dtype is not None and dtype.is_float:
-        import torch  # rounds to every dtype as in eager mode
-
         bits = {4: torch.int32, 2: torch.int16}[dtype.bytes]
         return int(torch.tensor(value, dtype=dtype.to_torch()).view(bits))
     return int(value)

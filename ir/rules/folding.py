@@ -11,6 +11,7 @@ from functools import partial
 
 import torch
 
+from frameloom.ir.interp import compute
 from frameloom.ir.node import Node, where
 from frameloom.ir.ops import BINARY, COMPARES, TRANSCENDENTAL, UNARY, Op
 from frameloom.ir.rewrite import Rule, any_node, constant, of
@@ -23,8 +24,6 @@ Fold = Callable[..., Node | None]
 def _folded(whole: Node, **_: Node) -> Node | None:
     if any(isinstance(s.arg, Size) for s in whole.srcs):
         return None  # known at run time
-    from frameloom.ir.interp import compute
-
     return Node(Op.CONST, whole.dtype, (), compute(whole, {}).item())
 
 

@@ -11,6 +11,8 @@ import operator
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from frameloom.capture.bytecode.opcodes import COMPARISONS
 from frameloom.capture.guards.source import FRESH_KINDS
 from frameloom.capture.values.base import Effect, NotConstant, Value
@@ -419,11 +421,5 @@ def is_guardable(member: Any) -> bool:
     return type(member) in CONSTANTS or type(member).__hash__ in (object.__hash__, TENSOR_HASH)
 
 
-def _tensor_hash() -> Any:
-    import torch
-
-    return torch.Tensor.__hash__
-
-
-TENSOR_HASH = _tensor_hash()
+TENSOR_HASH = torch.Tensor.__hash__
 CONSTANTS = frozenset({str, int, bool, bytes, float, complex, type(None), type(Ellipsis)})
