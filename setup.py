@@ -13,6 +13,8 @@ import pybind11
 from setuptools import Extension, setup
 
 INCLUDE = sysconfig.get_path("include")
+# The executor includes no header of Python.
+RUNTIME = ["runtime/executor", "runtime/torch_abi", "runtime/plan"]
 FLAGS = ["-O3", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-fvisibility=hidden"]
 
 
@@ -34,9 +36,9 @@ setup(
         ),
         Extension(
             "frameloom.runtime._runtime",
-            sources=[*files("runtime/plan", "*.cpp"), *files("runtime/torch_abi", "*.cpp")],
-            depends=[*files("runtime/plan", "*.h"), *files("runtime/torch_abi", "*.h")],
-            include_dirs=[INCLUDE, "runtime/plan", "runtime/torch_abi"],
+            sources=[path for folder in RUNTIME for path in files(folder, "*.cpp")],
+            depends=[path for folder in RUNTIME for path in files(folder, "*.h")],
+            include_dirs=[INCLUDE, *RUNTIME],
             language="c++",
             # System headers give no warnings.
             extra_compile_args=["-std=c++17", *FLAGS, "-isystem", pybind11.get_include()],

@@ -1,5 +1,5 @@
-"""Runs compiled programs: the plan (`plan/`, C++), access to PyTorch without its headers (`torch_abi/`),
-compilers and caches (`build/`).
+"""Runs compiled programs: the executor (`executor/`, C++ without Python), the Python type of a plan (`plan/`), access
+to PyTorch without its headers (`torch_abi/`), compilers and caches (`build/`).
 
 In: a specification of plain data (`spec.py`), and the libraries of its kernels.  Out: a plan, which is called
 with tensors and numbers.

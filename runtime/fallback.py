@@ -1,8 +1,8 @@
 """Makes tensors through Python, for a PyTorch that lacks the C symbols that the native plan uses, and for
 rare dtypes.
 
-Called from the C++ code in torch_abi/ and plan/; slower, but otherwise the same.  `strided_view` is also
-called from jit/autograd/result_views.py.
+Called from the C++ code in torch_abi/; slower, but otherwise the same.  `strided_view` is also called from
+jit/autograd/result_views.py.
 """
 
 from __future__ import annotations

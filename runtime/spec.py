@@ -135,7 +135,7 @@ class ListCall:
 @dataclass(frozen=True, slots=True)
 class ExternCall:
     """Calls a library op.  `target`, e.g. "aten.addmm.default", runs through the C interface if
-    runtime/torch_abi/shims.cpp has it, else through `function` (a Python callable, e.g.
+    runtime/executor/shims.cpp has it, else through `function` (a Python callable, e.g.
     torch.ops.aten.addmm.default).  In args/kwargs a ViewSpec replaces a tensor.
 
     results: buffer number per tensor result, or None if unused.  `out_form`: results are passed as `out=`
@@ -166,7 +166,7 @@ class NumberSpec:
 
 @dataclass(frozen=True, slots=True)
 class NumberCall:
-    """Computes a number before the steps: `op` is one of runtime/plan/numbers.cpp.  `operands` are buffers of
+    """Computes a number before the steps: `op` is one of runtime/executor/numbers.cpp.  `operands` are buffers of
     kind "number", or the tensor for "read_..."; ~k means the k-th of `constants`."""
 
     op: str

@@ -2,7 +2,7 @@
 depending on the op.
 
 Dynamic ints get guards that the dtype holds them, and so do floats that are converted to ints; a plan checks
-other floats when it reads them (runtime/plan/numbers.cpp)."""
+other floats when it reads them (runtime/executor/numbers.cpp)."""
 
 from __future__ import annotations
 

@@ -55,7 +55,8 @@ void plan_dealloc(PyObject *self) {
 PyObject *plan_specialize(Plan *plan, PyObject *args) {
     PyObject *values, *other;
     if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &values, Py_TYPE(plan), &other)) return nullptr;
-    if (plan->hot_shapes == nullptr) return wrong("this plan never asked for another"), nullptr;
+    if (plan->hot_shapes == nullptr)
+        return PyErr_Format(PyExc_ValueError, "this plan never asked for another");
     if (!plan->hot_shapes->specialize(values, other)) return nullptr;
     delete plan->scratch; // calls with other sizes may never need it again
     plan->scratch = nullptr;

@@ -12,6 +12,10 @@ Parser::Parser(py::handle spec, Program *program) : spec(spec), program(program)
     view_type = types.attr("ViewSpec");
     input_type = types.attr("InputSpec");
     number_type = types.attr("NumberSpec");
+    py::object uint8 = py::module_::import("torch").attr("uint8");
+    py::tuple one = py::make_tuple(1);
+    require(layout_parse(one.ptr(), one.ptr(), uint8.ptr(), nullptr, &byte_layout), "bytes have a layout");
+    byte_layout.shape_object = byte_layout.strides_object = nullptr; // `one` does not live as long
 }
 
 void Parser::parse() {
@@ -35,7 +39,7 @@ void Parser::options() {
     program->input_count = (int)number(spec, "n_inputs");
     sized_number(spec, "arena_bytes", &program->arena_bytes, &program->arena_bytes_size);
     program->owned = field(spec, "owned") == Py_True;
-    program->otherwise = field(spec, "otherwise");
+    program->otherwise = field_or_null(spec, "otherwise");
     program->refused = field(spec, "refused");
     program->steady = field_or_null(spec, "steady");
     program->restart = field_or_null(spec, "restart");
@@ -78,15 +82,19 @@ std::vector<int> Parser::buffer_numbers(const py::tuple &numbers) const {
 
 int Parser::arena_for(const Layout &layout) {
     for (size_t i = 0; i < program->arenas.size(); i++)
-        if (!program->arenas[i].is_table && program->arenas[i].device_type == layout.device_type &&
-            program->arenas[i].device_index == layout.device_index)
+        if (!program->arenas[i].is_table && program->arenas[i].layout.device_type == layout.device_type &&
+            program->arenas[i].layout.device_index == layout.device_index)
             return (int)i;
     return new_arena(layout, false);
 }
 
 int Parser::new_arena(const Layout &layout, bool is_table) {
-    program->arenas.push_back(
-        {layout.device_type, layout.device_index, layout.device_object, 0, false, is_table});
+    Layout bytes = byte_layout;
+    bytes.device_type = layout.device_type;
+    bytes.device_index = layout.device_index;
+    bytes.device_object = layout.device_object;
+    if (layout.device_type < 0) bytes.dtype = -1; // made through Python
+    program->arenas.push_back({std::move(bytes), 0, false, is_table});
     return (int)program->arenas.size() - 1;
 }
 
@@ -249,7 +257,7 @@ void Parser::share_bases() {
 
 std::unique_ptr<Program> program_parse(PyObject *spec) try {
     auto program = std::make_unique<Program>();
-    if (torch_api() == nullptr) return nullptr;
+    if (python_torch() == nullptr) return nullptr;
     Parser(spec, program.get()).parse();
     return program_check(program.get()) ? std::move(program) : nullptr;
 } catch (py::error_already_set &error) {

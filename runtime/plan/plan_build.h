@@ -7,6 +7,7 @@
 #include <pybind11/pybind11.h>
 
 #include "plan.h"
+#include "shims.h"
 
 #include <unordered_map>
 
@@ -24,6 +25,16 @@ inline void require(bool good, const char *what) {
     if (!good) refuse(what);
 }
 
+// Returns the number of the view for an object of the spec; -1 with an exception set if it is no
+// view.
+using ViewNumber = int (*)(void *context, PyObject *view);
+
+// Fills in `call` if the C interface supports the op, its device and these arguments; otherwise
+// leaves it empty.  False with an exception set only if the spec is wrong.
+bool shim_bind(const std::string &target, const std::string &device, PyObject *args, PyObject *kwargs,
+               bool out_form, size_t results, PyObject *view_type, ViewNumber view_number, void *context,
+               ShimCall *call);
+
 class Parser {
   public:
     Parser(py::handle spec, Program *program);
@@ -34,6 +45,7 @@ class Parser {
     Program *program;
     std::unordered_map<int, std::vector<int>> views_of; // by buffer
     py::object view_type, input_type, number_type;
+    Layout byte_layout; // one byte on the CPU
 
     // Fields of spec.py's dataclasses.  The objects keep what `field` returns alive.
     static PyObject *field(py::handle object, const char *name) {

@@ -107,7 +107,7 @@ void Parser::extern_step(py::handle item) {
         find_device(argument, &device);
         bytes += argument_bytes(*program, argument);
     }
-    call.release_gil = bytes >= GIL_BYTES / 4;
+    call.leaves_lock = bytes >= LOCK_BYTES / 4;
     auto view_number = [](void *parser, PyObject *object) {
         return static_cast<Parser *>(parser)->view(object);
     };

@@ -28,8 +28,9 @@ void Parser::number_step(py::handle item) {
         long long at = number(operands[i]);
         if (at < 0) {
             void *bits;
-            require(~at < (long long)constants.size() && number_bits(py::object(constants[(size_t)~at]).ptr(),
-                                                                     !is_read && step.of_floats, &bits),
+            require(~at < (long long)constants.size() &&
+                        host::read_number(py::object(constants[(size_t)~at]).ptr(),
+                                          !is_read && step.of_floats, &bits),
                     "a constant of another type than the number computed with it");
             step.operands[i] = -1;
             step.constants[i] = (uint64_t)reinterpret_cast<uintptr_t>(bits);

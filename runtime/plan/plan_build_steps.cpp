@@ -26,7 +26,7 @@ void Parser::kernel_step(py::handle item) {
     sized_number(item, "bytes_moved", &kernel.bytes_moved, &kernel.bytes_size);
     require(address != 0, RULE);
     kernel.function = reinterpret_cast<int (*)(void *const *, const int64_t *)>((uintptr_t)address);
-    kernel.release_gil = kernel.bytes_moved >= GIL_BYTES;
+    kernel.leaves_lock = kernel.bytes_moved >= LOCK_BYTES;
     kernel.buffers = buffer_numbers(items(item, "buffers", RULE));
     kernel.sizes = size_numbers(item, "sizes");
     kernel.values.resize(kernel.sizes.size());
@@ -63,7 +63,7 @@ void Parser::launch_sizes(py::handle item, Launch *launch) const {
 void Parser::launch_limit(py::handle item, Launch *launch) const {
     PyObject *limit = field_or_null(item, "limit");
     if (limit == nullptr) return;
-    require(PyTuple_Check(limit) && PyTuple_GET_SIZE(limit) == 2 && launch->longer != Py_None,
+    require(PyTuple_Check(limit) && PyTuple_GET_SIZE(limit) == 2 && launch->longer,
             "the limit of a launch is a size and a number, and there is a function beyond");
     launch->limited = size_number(PyTuple_GET_ITEM(limit, 0));
     launch->most = number(PyTuple_GET_ITEM(limit, 1));
@@ -73,10 +73,10 @@ void Parser::launch_step(py::handle item) {
     constexpr const char *RULE = "a launch has a loaded function, a tuple of buffers and a name";
     Launch launch{};
     long long function = number(item, "function");
-    launch.name = field(item, "name");
-    launch.unaligned = field(item, "unaligned");
-    launch.longer = field(item, "longer");
-    require(function != 0 && PyUnicode_Check(launch.name), RULE);
+    launch.name = text(field(item, "name"), RULE);
+    launch.unaligned = field_or_null(item, "unaligned");
+    launch.longer = field_or_null(item, "longer");
+    require(function != 0, RULE);
     launch.function = reinterpret_cast<const GpuFunction *>((uintptr_t)function);
     launch.buffers = buffer_numbers(items(item, "buffers", RULE));
     grid_of(item, launch.extents, launch.grid_sizes);
@@ -99,11 +99,11 @@ void Parser::list_step(py::handle item) {
     constexpr const char *RULE = "a list has a loaded function, a tuple of places and a name";
     List list{};
     long long function = number(item, "function"), columns = number(item, "columns");
-    list.name = field(item, "name");
+    list.name = text(field(item, "name"), RULE);
     list.table = buffer_number(item, "table");
     list.fixed = buffer_number(item, "fixed");
     list.blocks = buffer_number(item, "blocks");
-    require(function != 0 && PyUnicode_Check(list.name), RULE);
+    require(function != 0, RULE);
     list.function = reinterpret_cast<const GpuFunction *>((uintptr_t)function);
     for (py::handle place : items(item, "places", RULE)) {
         require(PyTuple_Check(place.ptr()) && PyTuple_GET_SIZE(place.ptr()) == 2,
@@ -148,7 +148,7 @@ void Parser::draw_step(py::handle item) {
                 (draw.aligned < 0 || program->buffers[draw.aligned].kind == Buffer::INPUT) &&
                 draw.increment >= 0,
             "a draw gives two numbers, and may ask how an input is aligned");
-    require(program->otherwise != Py_None, "a plan with draws has something to call otherwise");
+    require(program->otherwise, "a plan with draws has something to call otherwise");
     add(Step::DRAW, &program->draws, std::move(draw));
 }
 

@@ -1,8 +1,7 @@
-// Runs a plan.  Every call pays for what is done here.
-//
-// A call computes numbers and sizes, allocates outputs, runs the steps in order, and makes Python
-// tensors of the outputs.
-#include "plan_frame.h"
+// Calls a plan from Python: the executor runs it, and its outputs become Python objects.  Every call
+// pays for what is done here.
+#include "frame.h"
+#include "plan.h"
 
 #include <alloca.h>
 
@@ -16,175 +15,20 @@ namespace {
 struct Call : Frame {
     using Frame::Frame;
 
-    // Returns 1 if the plan must not draw random numbers in this call, else 0; -1 with an exception
-    // set.  A recorded CUDA graph needs new numbers at every replay, which only PyTorch's own
-    // kernels support; and which numbers dropout draws depends on addresses.
-    int draws_otherwise() {
-        for (const Draw &draw : program.draws) {
-            void *address, *stream;
-            if (draw.aligned >= 0) {
-                if (!tensor_data(tensors[draw.aligned], &address)) return -1;
-                if (reinterpret_cast<uintptr_t>(address) % DRAW_ALIGNMENT) return 1;
-            }
-            if (draw.device >= 0) {
-                if (!gpu_stream(draw.device, &stream)) return -1;
-                if (gpu_recording(stream)) return 1;
-            }
-        }
-        return 0;
+    // Replaces the exception that is set if the call restarts as plain Python.
+    [[gnu::noinline, gnu::cold]] void fail(PyObject *before) {
+        if (!restarts || !program.restart || !PyErr_ExceptionMatches(PyExc_Exception)) return;
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        PyErr_NormalizeException(&type, &value, &traceback);
+        PyObject *given[] = {value, before ? before : Py_None};
+        PyObject *nothing = PyObject_Vectorcall(program.restart, given, 2, nullptr);
+        Py_XDECREF(type);
+        Py_XDECREF(value);
+        Py_XDECREF(traceback);
+        Py_XDECREF(nothing);
+        if (nothing) PyErr_SetString(PyExc_SystemError, "a call that starts anew raises");
     }
-
-    // --- steps ---
-
-    static bool as_number(PyObject *object, void **number) {
-        if (object == nullptr) return false;
-        unsigned long long value = PyLong_AsUnsignedLongLongMask(object);
-        Py_DECREF(object);
-        *number = reinterpret_cast<void *>((uintptr_t)value);
-        return !PyErr_Occurred();
-    }
-
-    bool run_draw(const Draw &draw) {
-        if (!as_number(PyObject_CallNoArgs(draw.get_seed), &data[draw.seed]) ||
-            !as_number(PyObject_CallNoArgs(draw.get_offset), &data[draw.offset]))
-            return false;
-        uint64_t next = reinterpret_cast<uintptr_t>(data[draw.offset]) + (uint64_t)draw.increment;
-        PyObject *given = PyLong_FromUnsignedLongLong(next);
-        PyObject *done = given ? PyObject_CallOneArg(draw.set_offset, given) : nullptr;
-        Py_XDECREF(given);
-        Py_XDECREF(done);
-        return done != nullptr;
-    }
-
-    bool run_kernel(const Kernel &kernel, void **pointers) {
-        for (size_t i = 0; i < kernel.buffers.size(); i++) pointers[i] = data[kernel.buffers[i]];
-        PyThreadState *state = kernel.release_gil ? PyEval_SaveThread() : nullptr;
-        int failed = kernel.function(pointers, kernel.values.data());
-        if (state) PyEval_RestoreThread(state);
-        if (failed) PyErr_NoMemory();
-        return !failed;
-    }
-
-    // Whether the function that was loaded for aligned pointers and sizes can be used.
-    bool is_aligned(const Launch &launch) const { return !launch.uneven && has_aligned_pointers(launch); }
-
-    bool has_aligned_pointers(const Launch &launch) const {
-        uintptr_t bits = 0;
-        for (int number : launch.doubtful) bits |= reinterpret_cast<uintptr_t>(data[number]);
-        return bits % GPU_ALIGNMENT == 0;
-    }
-
-    // Returns 1 if it was launched as one graph, 0 if not, -1 with an exception set.
-    int run_chain(const LaunchRun &run) {
-        Chain &chain = *run.chain;
-        void *stream;
-        if (!gpu.find_stream(*chain.nodes[0].function, &stream)) return -1;
-        if (!chain.serves(stream) || gpu_recording(stream)) return 0;
-        for (int number : run.launches)
-            if (!has_aligned_pointers(program.launches[number]) || program.launches[number].skipped) return 0;
-        for (size_t k = 0; k < run.launches.size(); k++) {
-            const Launch &launch = program.launches[run.launches[k]];
-            const std::vector<int> &buffers = launch.buffers;
-            const GpuFunction *function = function_for(launch, !launch.uneven);
-            if (function == nullptr) return -1;
-            if (function->extra != launch.function->extra) return 0;
-            chain.set_function(k, function);
-            for (size_t i = 0; i < buffers.size(); i++) chain.set(k, i, data[buffers[i]]);
-            if (sized == nullptr) continue;
-            for (size_t i = 0; i < launch.values.size(); i++)
-                chain.set(k, buffers.size() + i, launch.values[i]);
-            chain.set_grid(k, launch.grid);
-        }
-        return chain.launch(stream);
-    }
-
-    bool run_launches(const LaunchRun &run, void **pointers, void **parameters) {
-        int done = run_chain(run);
-        if (done != 0) return done > 0;
-        for (int number : run.launches)
-            if (!run_launch(program.launches[number], pointers, parameters)) return false;
-        return true;
-    }
-
-    bool run_launch(const Launch &launch, void **pointers, void **parameters) {
-        if (launch.skipped) return true;
-        const GpuFunction *function = function_for(launch, is_aligned(launch));
-        if (function == nullptr) return false;
-        size_t count = launch.buffers.size();
-        for (size_t i = 0; i < count; i++) pointers[i] = data[launch.buffers[i]];
-        for (void *value : launch.values) pointers[count++] = value;
-        for (int i = 0; i < function->extra; i++) pointers[count + i] = nullptr;
-        return gpu.launch(*function, launch.grid, parameters, launch.name);
-    }
-
-    bool run_list(const List &list, void **values, void **parameters) {
-        ScratchMemory *table = &scratch->memory[program.buffers[list.table].arena];
-        if (!list_fill(list, data, table, &gpu)) return false;
-        values[0] = table->base;
-        values[1] = data[list.fixed];
-        values[2] = data[list.blocks];
-        for (int i = 0; i < list.function->extra; i++) values[3 + i] = nullptr;
-        return gpu.launch(*list.function, list.grid, parameters, list.name);
-    }
-
-    // Returns the function for these pointers and sizes; nullptr with an exception set.  All except
-    // `launch.function` are compiled at their first use.
-    static const GpuFunction *function_for(const Launch &launch, bool aligned) {
-        if (!aligned && launch.unaligned != Py_None) return made(launch.unaligned, &launch.other);
-        return launch.beyond ? made(launch.longer, &launch.longest) : launch.function;
-    }
-
-    static const GpuFunction *made(PyObject *by, const GpuFunction **cached) {
-        if (*cached) return *cached;
-        PyObject *handle = PyObject_CallNoArgs(by);
-        if (handle == nullptr) return nullptr;
-        *cached = static_cast<const GpuFunction *>(PyLong_AsVoidPtr(handle));
-        Py_DECREF(handle);
-        return *cached;
-    }
-
-    bool run_check(const Check &check) {
-        if (*static_cast<const char *>(data[check.buffer]) == 0) return true;
-        PyErr_SetObject(check.exception, check.message);
-        return false;
-    }
-
-    bool run_steps() {
-        void **pointers = static_cast<void **>(alloca((size_t)(program.widest_kernel + 1) * sizeof(void *)));
-        size_t width = (size_t)program.widest_launch;
-        void **values = static_cast<void **>(alloca((2 * width + 1) * sizeof(void *)));
-        void **parameters = values + width; /* the driver takes a pointer to each value */
-        for (size_t i = 0; i < width; i++) parameters[i] = &values[i];
-        for (const Step &step : program.steps) {
-            restarts = step.restarts;
-            bool good = make(step.born);
-            if (!good) return false;
-            if (step.kind == Step::KERNEL)
-                good = run_kernel(program.kernels[step.number], pointers);
-            else if (step.kind == Step::RUN)
-                good = run_launches(program.runs[step.number], values, parameters);
-            else if (step.kind == Step::LIST)
-                good = run_list(program.lists[step.number], values, parameters);
-            else if (step.kind == Step::EXTERN)
-                good = run_extern(program.externs[step.number]);
-            else if (step.kind == Step::DRAW)
-                good = run_draw(program.draws[step.number]);
-            else if (step.kind == Step::READ)
-                good = find_sizes((size_t)program.reads[step.number].sizes);
-            else
-                good = run_check(program.checks[step.number]);
-            if (!good) return false;
-            for (int number : step.dead_views) views[number].release();
-            for (int number : step.dead_buffers) tensors[number].release();
-            if (owned) {
-                for (int number : step.dead_input_views) views[number].release();
-                drop_inputs(step.dead_inputs);
-            }
-        }
-        return true;
-    }
-
-    // --- results ---
 
     // An output that is a view is a new object, even if an input or an earlier output is the same
     // view.
@@ -292,17 +136,11 @@ PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
     Tensor *tensors = reinterpret_cast<Tensor *>(room);
     Program *sized = plan->program->is_sized ? program_alone(plan) : nullptr;
     const Program &program = sized ? *sized : *plan->program;
-    Call frame(plan, program, sized, inputs, tensors, tensors + buffers,
+    Call frame(&plan->scratch, program, sized, inputs, tensors, tensors + buffers,
                reinterpret_cast<void **>(tensors + count));
     frame.owned = owned;
     if (program.is_sized && !sized) return nullptr;
-    if (!frame.take_inputs() || !frame.find_addresses()) return nullptr;
-    // Guards do not check saved tensors: a program may have replaced one by another tensor.
-    if (!frame.find_numbers() || (sized && !frame.find_sizes(0)) ||
-        (sized && program.owned && !frame.inputs_fit())) {
-        frame.owned = nullptr; // a refused call frees nothing
-        return nullptr;
-    }
+    if (!frame.begin()) return nullptr;
     if (sized && plan->hot_shapes) {
         PyObject *other = plan->hot_shapes->record(reinterpret_cast<PyObject *>(plan), program);
         if (other) {
@@ -320,7 +158,7 @@ PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
     NoGrad no_grad(program.calls_torch);
     PyObject *before = program.remember ? PyObject_CallNoArgs(program.remember) : nullptr;
     if (program.remember && before == nullptr) return nullptr;
-    bool good = frame.take_scratch() && frame.make(program.made) && frame.run_steps();
+    bool good = frame.run();
     if (!good) frame.fail(before);
     Py_XDECREF(before);
     return good ? frame.results(no_grad) : nullptr;

@@ -1,7 +1,7 @@
 // The casts of weights that autocast keeps for its own ops until a region ends.  There is no Python
 // function for them, so PyTorch's C++ function is called; if it is not found, the result is None.
 #include "library.h"
-#include "tensors.h"
+#include "python_tensors.h"
 
 #include <exception>
 #include <string>
@@ -36,7 +36,7 @@ PyObject *cast(CachedCast function, int dtype, Handle tensor, int device) {
         PyErr_SetString(PyExc_RuntimeError, error.c_str());
         return nullptr;
     }
-    return torch_api()->wrap_moved(reinterpret_cast<Handle>(&made)); // it leaves nothing to free in `made`
+    return python_torch()->wrap_moved(reinterpret_cast<Handle>(&made)); // it leaves nothing to free in `made`
 }
 
 } // namespace
@@ -47,9 +47,9 @@ PyObject *cached_cast(PyObject *, PyObject *args) {
     int dtype, device;
     Tensor tensor;
     if (!PyArg_ParseTuple(args, "Oii", &object, &dtype, &device)) return nullptr;
-    const TorchApi *api = torch_api();
-    if (api == nullptr || !tensor_borrow(object, &tensor)) return nullptr;
-    if (function == nullptr || api->wrap_moved == nullptr) Py_RETURN_NONE;
+    const PythonTorch *torch = python_torch();
+    if (torch == nullptr || !host::borrow(object, &tensor)) return nullptr;
+    if (function == nullptr || torch->wrap_moved == nullptr) Py_RETURN_NONE;
     return cast(function, dtype, tensor.handle, device);
 }
 

@@ -5,7 +5,8 @@
 // in several libraries do not conflict.
 #include "library.h"
 
-#include "tensors.h"
+#include "cuda.h"
+#include "python_tensors.h"
 
 #include <dlfcn.h>
 
@@ -47,9 +48,22 @@ PyObject *library_symbol(PyObject *, PyObject *args) {
     return PyErr_Format(PyExc_AttributeError, "the library exports no %s", name);
 }
 
+PyObject *load_cubin(PyObject *, PyObject *args) {
+    const char *data;
+    Py_ssize_t size;
+    PyObject *symbol;
+    int shared, extra, threads, device;
+    if (!PyArg_ParseTuple(args, "y#Uiiii", &data, &size, &symbol, &shared, &extra, &threads, &device))
+        return nullptr;
+    const char *name = PyUnicode_AsUTF8(symbol);
+    if (python_torch() == nullptr || name == nullptr) return nullptr;
+    const GpuFunction *made = gpu_load(data, name, shared, extra, threads, device);
+    return made ? PyLong_FromVoidPtr(const_cast<GpuFunction *>(made)) : nullptr;
+}
+
 PyObject *find_torch_symbol(PyObject *, PyObject *name) {
     const char *text = PyUnicode_AsUTF8(name);
-    if (text == nullptr || torch_api() == nullptr) return nullptr;
+    if (text == nullptr || python_torch() == nullptr) return nullptr;
     return PyLong_FromVoidPtr(torch_symbol(text));
 }
 

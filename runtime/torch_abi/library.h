@@ -9,6 +9,8 @@ namespace frameloom {
 PyObject *load_library(PyObject *module, PyObject *path);
 PyObject *library_symbol(PyObject *module, PyObject *args);
 PyObject *find_torch_symbol(PyObject *module, PyObject *name);
+// load_cubin(data, symbol, shared, extra, threads, device) -> handle
+PyObject *load_cubin(PyObject *module, PyObject *args);
 PyObject *cached_cast(PyObject *module, PyObject *args); // casts.cpp
 
 } // namespace frameloom

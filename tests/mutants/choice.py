@@ -26,7 +26,7 @@ CLOSE = {
     r"native/guard_sections": r"62_guards_objects",
     r"native/guard_(walk|objects|containers|tensors|loads)": r"capture/test_guards(_of_tensors)?\.|02_changes|31_in_place",
     r"native/tensor_check": r"gradients_inputs|late_sizes|jit/sizes/test_dynamic\.",
-    r"native/guard_sizes|runtime/plan/sizes": r"runtime/test_sizes|size_guards|sizes_compared",
+    r"native/guard_sizes|runtime/executor/sizes": r"runtime/test_sizes|size_guards|sizes_compared",
     r"codegen/(triton/|schedule/(tile_gpu|partition))": r"codegen/test_(triton|cumulative)",
     r"codegen/cpp/": r"codegen/test_(reductions|pointwise)|dynamic_kernels",
     r"codegen/schedule/split": r"lower_reduce|codegen/test_reductions",

@@ -25,7 +25,9 @@ class Mutant:
 
     @property
     def native(self) -> bool:
-        return self.path.endswith((".c", ".cpp")) or self.path.startswith(("capture/native/capture.h", "runtime/plan"))  # fmt: skip
+        return self.path.endswith((".c", ".cpp", ".h")) and self.path.startswith(
+            ("capture/native", "runtime")
+        )
 
     def applied(self, text: str) -> str:
         assert text.count(self.before) == 1, f"{self.name}: {text.count(self.before)} times"

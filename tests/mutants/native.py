@@ -5,7 +5,7 @@ from tests.mutants.mutant import Mutant
 MUTANTS = [
     Mutant(
         "offset_of_a_view",
-        "runtime/plan/sizes.cpp",
+        "runtime/executor/sizes.cpp",
         "        place(&view.offset, view.offset_size);\n",
         "",
         "a library call gets a part of a tensor at the offset that it had in the first call",

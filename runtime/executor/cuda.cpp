@@ -87,8 +87,9 @@ bool find_driver() {
     void *cuda = driver_library();
     if (cuda == nullptr) {
         const char *reason = dlerror();
-        PyErr_Format(PyExc_OSError, "the CUDA driver cannot be loaded: %s", reason ? reason : "libcuda.so.1");
-        return false;
+        std::string text =
+            std::string("the CUDA driver cannot be loaded: ") + (reason ? reason : "libcuda.so.1");
+        return host::raise(Error::SYSTEM, text.c_str());
     }
     find(cuda, driver.is_capturing, "cuStreamIsCapturing");
     bool available = find(cuda, driver.init, "cuInit") && find(cuda, driver.device_get, "cuDeviceGet") &&
@@ -106,37 +107,23 @@ bool find_driver() {
                      find(nullptr, driver.make_guard, "aoti_torch_create_cuda_guard") &&
                      find(nullptr, driver.set_guard, "aoti_torch_cuda_guard_set_index") &&
                      find(nullptr, driver.delete_guard, "aoti_torch_delete_cuda_guard");
-    if (!available) {
-        PyErr_SetString(PyExc_OSError, "the CUDA driver or PyTorch's C interface lacks what launching needs");
-        return false;
-    }
+    if (!available)
+        return host::raise(Error::SYSTEM,
+                           "the CUDA driver or PyTorch's C interface lacks what launching needs");
     return driver_loaded = true;
 }
 
-// Returns the type that PyTorch raises for errors of a device, a subclass of RuntimeError; new
-// reference.
-PyObject *error_type() {
-    PyObject *torch = PyImport_ImportModule("torch");
-    PyObject *type = torch ? PyObject_GetAttrString(torch, "AcceleratorError") : nullptr;
-    Py_XDECREF(torch);
-    if (type && PyExceptionClass_Check(type)) return type;
-    Py_XDECREF(type);
-    PyErr_Clear();
-    return Py_NewRef(PyExc_RuntimeError);
-}
-
-bool succeeded(Result result, const char *what, PyObject *name) {
+bool succeeded(Result result, const char *what, const std::string &name) {
     if (result == 0) return true;
-    const char *text = nullptr;
-    driver.error_text(result, &text);
-    PyObject *type = error_type();
-    PyErr_Format(type, "CUDA error: %s (%d), %s %U", text ? text : "unknown error", result, what, name);
-    Py_DECREF(type);
-    return false;
+    const char *known = nullptr;
+    driver.error_text(result, &known);
+    std::string text = std::string("CUDA error: ") + (known ? known : "unknown error") + " (" +
+                       std::to_string(result) + "), " + what + " " + name;
+    return host::raise(Error::DEVICE, text.c_str());
 }
 
-bool context_of(int32_t device, void **context, PyObject *name) {
-    static std::map<int32_t, void *> contexts; // under the GIL
+bool context_of(int32_t device, void **context, const std::string &name) {
+    static std::map<int32_t, void *> contexts; // under the lock
     auto known = contexts.find(device);
     if (known != contexts.end()) {
         *context = known->second;
@@ -152,7 +139,7 @@ bool context_of(int32_t device, void **context, PyObject *name) {
 }
 
 // Loads `data` (machine code or PTX) into the context of `made`.
-bool load_into_context(const char *data, const char *name, PyObject *shown, GpuFunction *made) {
+bool load_into_context(const char *data, const char *name, const std::string &shown, GpuFunction *made) {
     void *module = nullptr, *before;
     if (!succeeded(driver.push_context(made->context), "entering the context for", shown)) return false;
     Result result = driver.load_module(&module, data);
@@ -163,8 +150,8 @@ bool load_into_context(const char *data, const char *name, PyObject *shown, GpuF
     return succeeded(result, "loading", shown);
 }
 
-const GpuFunction *writer_of(int32_t device, PyObject *name) {
-    static std::map<int32_t, GpuFunction> writers; // under the GIL
+const GpuFunction *writer_of(int32_t device, const std::string &name) {
+    static std::map<int32_t, GpuFunction> writers; // under the lock
     auto known = writers.find(device);
     if (known != writers.end()) return &known->second;
     constexpr unsigned THREADS = 512;
@@ -177,19 +164,13 @@ const GpuFunction *writer_of(int32_t device, PyObject *name) {
 
 } // namespace
 
-PyObject *load_cubin(PyObject *, PyObject *args) {
-    const char *data;
-    Py_ssize_t size;
-    PyObject *symbol;
-    int shared, extra, threads, device;
-    if (!PyArg_ParseTuple(args, "y#Uiiii", &data, &size, &symbol, &shared, &extra, &threads, &device))
-        return nullptr;
-    const char *name = PyUnicode_AsUTF8(symbol);
-    if (torch_api() == nullptr || name == nullptr || !find_driver()) return nullptr;
+const GpuFunction *gpu_load(const char *data, const std::string &symbol, int shared, int extra, int threads,
+                            int device) {
+    if (!find_driver()) return nullptr;
     GpuFunction made{nullptr, nullptr, device, extra, (unsigned)threads, (unsigned)shared};
-    if (!context_of(device, &made.context, symbol) || !load_into_context(data, name, symbol, &made))
+    if (!context_of(device, &made.context, symbol) || !load_into_context(data, symbol.c_str(), symbol, &made))
         return nullptr;
-    return PyLong_FromVoidPtr(new GpuFunction(made));
+    return new GpuFunction(made);
 }
 
 void *driver_symbol(const char *name) {
@@ -200,8 +181,7 @@ void *driver_symbol(const char *name) {
 bool gpu_stream(int32_t device, void **stream) {
     if (!find_driver()) return false;
     if (driver.current_stream(device, stream) == 0) return true;
-    PyErr_SetString(PyExc_RuntimeError, "PyTorch could not name its current CUDA stream");
-    return false;
+    return host::raise(Error::RUNTIME, "PyTorch could not name its current CUDA stream");
 }
 
 bool gpu_recording(void *stream) {
@@ -209,9 +189,7 @@ bool gpu_recording(void *stream) {
     return driver.is_capturing && driver.is_capturing(stream, &status) == 0 && status != 0;
 }
 
-Gpu::~Gpu() {
-    if (guard) driver.delete_guard(guard);
-}
+void Gpu::leave() { driver.delete_guard(guard); }
 
 bool Gpu::enter(const GpuFunction &function) {
     void *context = nullptr;
@@ -220,9 +198,9 @@ bool Gpu::enter(const GpuFunction &function) {
         int32_t error =
             guard ? driver.set_guard(guard, function.device) : driver.make_guard(function.device, &guard);
         if (error) {
-            PyErr_Format(PyExc_RuntimeError, "PyTorch could not make device %d current",
-                         (int)function.device);
-            return false;
+            std::string text =
+                "PyTorch could not make device " + std::to_string(function.device) + " current";
+            return host::raise(Error::RUNTIME, text.c_str());
         }
         /* In a thread that has not used CUDA yet, the device is current, but its context is not. */
         driver.get_context(&context);
@@ -233,14 +211,15 @@ bool Gpu::enter(const GpuFunction &function) {
     return true;
 }
 
-bool Gpu::start(const GpuFunction &function, const unsigned *grid, void **parameters, PyObject *name) {
+bool Gpu::start(const GpuFunction &function, const unsigned *grid, void **parameters,
+                const std::string &name) {
     return succeeded(driver.launch(function.function, grid[0], grid[1], grid[2], function.threads, 1, 1,
                                    function.shared, stream, parameters, nullptr),
                      "launching", name);
 }
 
 bool Gpu::write(const GpuFunction &user, void *place, const uint64_t *words, unsigned count, unsigned step,
-                PyObject *name) {
+                const std::string &name) {
     if (active != user.device && !enter(user)) return false;
     const GpuFunction *writer = writer_of(user.device, name);
     if (writer == nullptr) return false;

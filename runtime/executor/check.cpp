@@ -1,6 +1,6 @@
 // Checks a parsed Program as a whole: nothing is used before it exists.  Finds which inputs are
 // needed, the lifetimes of large buffers, and which launches follow each other.
-#include "plan.h"
+#include "program.h"
 
 #include <algorithm>
 
@@ -57,8 +57,7 @@ bool find_needed(Program *program) {
     for (size_t i = 0; i < program->buffers.size(); i++) {
         const Buffer &buffer = program->buffers[i];
         if (wanted[i] && buffer.kind == Buffer::INPUT) program->tensor_inputs.push_back((int)i);
-        if (wanted[i] && buffer.layout.dtype_object == nullptr)
-            return wrong("an input that is used has a dtype");
+        if (wanted[i] && !buffer.layout.has_dtype()) return wrong("an input that is used has a dtype");
         if (addressed[i] && (buffer.kind == Buffer::INPUT || buffer.kind == Buffer::CONSTANT))
             program->addressed.push_back((int)i);
     }

@@ -1,7 +1,7 @@
 // Python's numbers in a plan: read from the ints and floats of the call, and computed before the
 // steps run, with the results of Python's operators.  If Python would raise, or return a number of
 // another type or an int of more than 64 bits, the call is refused and runs as plain Python.
-#include "plan.h"
+#include "program.h"
 
 #include <cmath>
 #include <cfloat>
@@ -256,27 +256,6 @@ bool number_op(const std::string &name, NumberStep *step) {
             return true;
         }
     return false;
-}
-
-// Finds the 64 bits of a Python int or float; false if it is another object or does not fit.
-bool number_bits(PyObject *object, bool is_float, void **result) {
-    uint64_t bits = 0;
-    if (is_float) {
-        if (!PyFloat_CheckExact(object)) return false;
-        put(PyFloat_AS_DOUBLE(object), &bits);
-    } else {
-        int overflow = 0;
-        if (!PyLong_CheckExact(object)) return false;
-        bits = (uint64_t)PyLong_AsLongLongAndOverflow(object, &overflow);
-        if (overflow) return false;
-    }
-    *result = reinterpret_cast<void *>((uintptr_t)bits);
-    return true;
-}
-
-PyObject *number_object(const void *data, bool is_float) {
-    uint64_t bits = reinterpret_cast<uintptr_t>(data);
-    return is_float ? PyFloat_FromDouble(as_float(bits)) : PyLong_FromLongLong((int64_t)bits);
 }
 
 bool number_run(const NumberStep &step, const Tensor *tensors, void **data) {

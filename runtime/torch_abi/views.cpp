@@ -4,7 +4,7 @@
 //
 // The types below replace PyTorch's own in the signature of that function.  They are passed in the
 // same way: a tensor and an optional number have destructors, and a list of numbers is two words.
-#include "tensors.h"
+#include "python_tensors.h"
 
 namespace frameloom {
 
@@ -29,8 +29,8 @@ constexpr const char *AS_STRIDED =
     "_ZN2at4_ops10as_strided4callERKNS_6TensorEN3c108ArrayRefINS5_6SymIntEEES8_St8optionalIS7_E";
 
 PyObject *by_python(PyObject *base, const Layout &layout, int64_t offset) {
-    return PyObject_CallMethod(torch_api()->fallback, "strided_view", "OLNNO", base, (long long)offset,
-                               layout.shape_tuple(), layout.stride_tuple(), layout.dtype_object);
+    return PyObject_CallMethod(python_torch()->fallback, "strided_view", "OLNNO", base, (long long)offset,
+                               shape_tuple(layout), stride_tuple(layout), layout.dtype_object);
 }
 
 // Whether all are plain numbers: the lowest values of a SymInt stand for expressions.
@@ -45,21 +45,21 @@ bool are_numbers(const std::vector<int64_t> &values) {
 // Subclasses may override how views are made, so those are made through Python.
 PyObject *tensor_strided_view(PyObject *base, const Layout &layout, int64_t offset) {
     static const AsStrided as_strided = reinterpret_cast<AsStrided>(torch_symbol(AS_STRIDED));
-    const TorchApi *api = torch_api();
+    const PythonTorch *torch = python_torch();
     Tensor tensor;
-    if (!tensor_borrow(base, &tensor)) return nullptr;
+    if (!host::borrow(base, &tensor)) return nullptr;
     int32_t dtype = -1;
     int64_t start = 0;
-    if (Py_TYPE(base) != api->tensor_type || !api->fast || !api->wrap_moved || !as_strided ||
+    if (Py_TYPE(base) != torch->tensor_type || !torch_api.fast || !torch->wrap_moved || !as_strided ||
         layout.dtype < 0 || !are_numbers(layout.shape) || !are_numbers(layout.strides) ||
-        api->dtype(tensor.handle, &dtype) || dtype != layout.dtype ||
-        api->storage_offset(tensor.handle, &start))
+        torch_api.dtype(tensor.handle, &dtype) || dtype != layout.dtype ||
+        torch_api.storage_offset(tensor.handle, &start))
         return by_python(base, layout, offset);
     try {
         MadeTensor made =
             as_strided(tensor.handle, Numbers{layout.shape.data(), layout.shape.size()},
                        Numbers{layout.strides.data(), layout.strides.size()}, MaybeNumber{start + offset});
-        return api->wrap_moved(reinterpret_cast<Handle>(&made)); // it leaves nothing to free in `made`
+        return torch->wrap_moved(reinterpret_cast<Handle>(&made)); // it leaves nothing to free in `made`
     } catch (...) {
         return by_python(base, layout, offset); // it raises the exception of eager
     }

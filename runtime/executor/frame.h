@@ -3,72 +3,60 @@
 // Everything that a call makes belongs to its Frame and is freed with it, also after a failure.
 #pragma once
 
-#include "plan.h"
+#include "scratch.h"
+
+#include <utility>
 
 namespace frameloom {
 
 struct Frame {
-    Plan *plan;
+    Scratch **kept; // the scratch memory that the plan keeps; nullptr while a call uses it
     const Program &program;
-    PyObject *const *inputs;
+    Object *const *inputs;
     Tensor *tensors; // per buffer
     Tensor *views;   // per view; Scratch has those of scratch memory and constants
     void **data;     // per buffer: what kernels get
     Scratch *scratch = nullptr;
-    PyObject **owned = nullptr; // `inputs` if this call frees them, else nullptr
-    Program *const sized;       // `program` if it has sizes, else nullptr; only this call uses it
+    Object **owned = nullptr; // `inputs` if this call frees them, else nullptr
+    Program *const sized;     // `program` if it has sizes, else nullptr; only this call uses it
     Gpu gpu;
-    bool restarts = true; // whether the call restarts as plain Python if it fails now
+    bool restarts = true; // whether the call restarts if it fails now
 
-    Frame(Plan *plan, const Program &program, Program *sized, PyObject *const *inputs, Tensor *tensors,
+    // `tensors`, `views` and `data` are all zero.
+    Frame(Scratch **kept, const Program &program, Program *sized, Object *const *inputs, Tensor *tensors,
           Tensor *views, void **data)
-        : plan(plan), program(program), inputs(inputs), tensors(tensors), views(views), data(data),
+        : kept(kept), program(program), inputs(inputs), tensors(tensors), views(views), data(data),
           sized(sized) {}
     Frame(const Frame &) = delete;
 
     ~Frame() {
         for (size_t i = 0; i < program.views.size(); i++) views[i].release();
         for (size_t i = program.input_count; i < program.buffers.size(); i++) tensors[i].release();
-        for (int i = 0; i < program.input_count && owned; i++) Py_CLEAR(owned[i]);
+        for (int i = 0; i < program.input_count && owned; i++)
+            if (owned[i]) host::release(std::exchange(owned[i], nullptr));
         if (scratch) give_back_scratch();
         if (sized) sized->in_use = false;
     }
 
     void give_back_scratch() {
         /* Another call may have given back its own in the meantime. */
-        if (plan->scratch == nullptr) {
+        if (*kept == nullptr) {
             scratch->give_back(program);
-            plan->scratch = scratch;
+            *kept = scratch;
         } else {
             delete scratch;
         }
     }
 
-    // Replaces the exception that is set if the call restarts as plain Python.
-    [[gnu::noinline, gnu::cold]] void fail(PyObject *before) {
-        if (!restarts || !program.restart || !PyErr_ExceptionMatches(PyExc_Exception)) return;
-        PyObject *type, *value, *traceback;
-        PyErr_Fetch(&type, &value, &traceback);
-        PyErr_NormalizeException(&type, &value, &traceback);
-        PyObject *given[] = {value, before ? before : Py_None};
-        PyObject *nothing = PyObject_Vectorcall(program.restart, given, 2, nullptr);
-        Py_XDECREF(type);
-        Py_XDECREF(value);
-        Py_XDECREF(traceback);
-        Py_XDECREF(nothing);
-        if (nothing) PyErr_SetString(PyExc_SystemError, "a call that starts anew raises");
-    }
-
     bool take_inputs() {
         for (int number : program.tensor_inputs)
-            if (!tensor_borrow(inputs[number], &tensors[number])) return false;
+            if (!host::borrow(inputs[number], &tensors[number])) return false;
         return true;
     }
 
     bool take_scratch() {
         if (!program.keeps_scratch) return true;
-        scratch = plan->scratch;
-        plan->scratch = nullptr;
+        scratch = std::exchange(*kept, nullptr);
         if (scratch == nullptr) scratch = new Scratch(program.arenas.size(), program.views.size());
         if (!scratch->take(program)) return false;
         for (int number : program.scratch) {
@@ -81,43 +69,40 @@ struct Frame {
     void drop_inputs(const std::vector<int> &numbers) {
         for (int number : numbers) {
             tensors[number] = Tensor{};
-            Py_CLEAR(owned[number]);
+            if (owned[number]) host::release(std::exchange(owned[number], nullptr));
         }
     }
 
-    // Computes the numbers.  False with an exception set: the call runs as plain Python.
+    // Computes the numbers.  False with an error set: the call is refused.
     bool find_numbers() {
         bool good = true;
         for (int number : program.number_inputs)
-            good = good && number_bits(inputs[number], program.buffers[number].is_float, &data[number]);
+            good = good && host::read_number(inputs[number], program.buffers[number].is_float, &data[number]);
         for (const NumberStep &step : program.numbers) good = good && number_run(step, tensors, data);
-        if (!good) PyErr_SetNone(program.refused);
-        return good;
+        return good || host::raise_object(program.refused, nullptr);
     }
 
-    // Computes the sizes of a group.  False with an exception set: the call runs as plain Python if
-    // no step has run.
+    // Computes the sizes of a group.  False with an error set: the call is refused if no step
+    // has run.
     bool find_sizes(size_t group) {
         int done = sizes_update(sized, &sized->sizes.groups[group], tensors, data);
         if (scratch && scratch->stamp != sized->sizes.stamp) {
             scratch->forget(sized->sizes.groups[group]);
             scratch->stamp = sized->sizes.stamp;
         }
-        if (done == 0 && group == 0)
-            PyErr_SetNone(program.refused);
-        else if (done == 0)
-            PyErr_SetString(PyExc_RuntimeError, "what a library call returned leads to impossible sizes");
+        if (done == 0 && group == 0) return host::raise_object(program.refused, nullptr);
+        if (done == 0)
+            return host::raise(Error::RUNTIME, "what a library call returned leads to impossible sizes");
         return done > 0;
     }
 
     // Compares the inputs with the sizes that were read, as each size is read from only one of the
-    // tensors that have it.  False with an exception set: the call runs as plain Python.
+    // tensors that have it.  False with an error set: the call is refused.
     bool inputs_fit() {
         for (int number : program.tensor_inputs) {
             const Layout &layout = program.buffers[number].layout;
             if (!layout.is_sized() || tensor_matches(&tensors[number], layout) > 0) continue;
-            PyErr_SetNone(program.refused); // in place of the exception for another shape
-            return false;
+            return host::raise_object(program.refused, nullptr); // in place of the error for another shape
         }
         return true;
     }
@@ -134,15 +119,15 @@ struct Frame {
     bool find_addresses() {
         for (int number : program.addressed) {
             const Buffer &buffer = program.buffers[number];
-            if (buffer.kind == Buffer::CONSTANT && !tensor_borrow(buffer.constant, &tensors[number]))
+            if (buffer.kind == Buffer::CONSTANT && !host::borrow(buffer.constant, &tensors[number]))
                 return false;
             if (!tensor_data(tensors[number], &data[number])) return false;
         }
         return true;
     }
 
-    // Returns the tensor of a view, borrowed; nullptr with an exception set.  A C function reads it
-    // during one call and keeps nothing; a tensor for Python has to keep its memory alive.
+    // Returns the tensor of a view, borrowed; nullptr with an error set.  A C function reads it
+    // during one call and keeps nothing; a tensor for the host has to keep its memory alive.
     Tensor *view(int number, bool for_c) {
         const View &view = program.views[number];
         const Buffer &buffer = program.buffers[view.buffer];
@@ -155,7 +140,7 @@ struct Frame {
                        ? placed
                        : nullptr;
         }
-        if (buffer.kind == Buffer::CONSTANT && !base->present() && !tensor_borrow(buffer.constant, base))
+        if (buffer.kind == Buffer::CONSTANT && !base->present() && !host::borrow(buffer.constant, base))
             return nullptr;
         if (view.whole) return base;
         if (for_c && view.layout.dtype >= 0 &&
@@ -183,20 +168,35 @@ struct Frame {
         return tensor_at(start, view.layout, program.buffers[view.buffer].layout, result) ? result : nullptr;
     }
 
-    // A library call (plan_run_externs.cpp).
+    // Finds what the steps start from: addresses, numbers and sizes.  False with an error set: no step
+    // has run.
+    bool begin() {
+        if (!take_inputs() || !find_addresses()) return false;
+        // Guards do not check saved tensors: a program may have replaced one by another tensor.
+        if (find_numbers() && (!sized || find_sizes(0)) && (!sized || !program.owned || inputs_fit()))
+            return true;
+        owned = nullptr; // a refused call frees nothing
+        return false;
+    }
+
+    bool run() { return take_scratch() && make(program.made) && run_steps(); }
+
+    // steps.cpp
+    // Returns 1 if the plan must not draw random numbers in this call, else 0; -1 with an error set.
+    int draws_otherwise() const;
+    bool run_steps();
+
+    // externs.cpp
     bool run_extern(const Extern &call);
+    // Makes the returned tensors of a library call fit the planned layouts.
+    bool adopt(const Extern &call);
+    // Stores a result; number -1: nothing uses it.
+    void put(int number, Tensor tensor);
 
   private:
-    bool adopt(const Extern &call);
     bool adopt(int number);
     bool in_scratch(const void *address) const;
     int run_shim(const Extern &call);
-    void put(int number, Tensor tensor);
-    PyObject *argument(const Argument &source);
-    bool set_named(PyObject *kwargs, const std::string &name, PyObject *value);
-    bool set_out(const Extern &call, PyObject *kwargs);
-    bool take_results(const Extern &call, PyObject *returned);
-    bool run_python(const Extern &call);
 };
 
 } // namespace frameloom

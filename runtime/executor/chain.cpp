@@ -29,7 +29,7 @@ struct GraphDriver {
     Result (*destroy)(void *);
 };
 GraphDriver driver;
-int made = 0; // graphs alive, under the GIL
+int made = 0; // graphs alive, under the lock
 
 template <typename Function> bool find(Function *&function, const char *name) {
     function = reinterpret_cast<Function *>(driver_symbol(name));

@@ -1,7 +1,7 @@
 // The table of library ops that run through PyTorch's stable C interface: one row per op.
 //
 // A row names the C function, its parameters, and how they are passed.  An op that is not here, or
-// that gets an argument the row does not support, is called through Python; so rows only affect
+// that gets an argument the row does not support, is called by the host; so rows only affect
 // speed.
 //
 // Types of parameters: T tensor, O tensor or None, L tensors, M tensors or None each, i integer, I integers,
@@ -131,14 +131,10 @@ constexpr Shim SHIMS[] = {
      [](void *f, const V *v, H *r) { return call(f, v[0].tensor, v[1].tensor, &r[0]); }},
 };
 
-struct Parameter {
-    char type;
-    std::string name, fallback;
-    bool has_fallback;
-};
+} // namespace
 
-std::vector<Parameter> parameters_of(const Shim &shim) {
-    std::vector<Parameter> result;
+std::vector<ShimParameter> shim_parameters(const Shim &shim) {
+    std::vector<ShimParameter> result;
     for (const char *at = shim.parameters; *at;) {
         const char *end = at + std::strcspn(at, ",");
         std::string text(at + 2, end);
@@ -150,7 +146,7 @@ std::vector<Parameter> parameters_of(const Shim &shim) {
     return result;
 }
 
-const Shim *find_shim(std::string target) {
+const Shim *shim_find(std::string target) {
     if (target.size() > 4 && target.compare(target.size() - 4, 4, ".out") == 0)
         target.replace(target.size() - 4, 4, ".default");
     for (const Shim &shim : SHIMS)
@@ -158,140 +154,10 @@ const Shim *find_shim(std::string target) {
     return nullptr;
 }
 
-struct Binder {
-    PyObject *view_type;
-    ViewNumber view_number;
-    void *context;
-
-    bool is_view(PyObject *object) const { return Py_TYPE(object) == (PyTypeObject *)view_type; }
-
-    bool add_view(PyObject *object, ShimArgument *argument) const {
-        int number = is_view(object) ? view_number(context, object) : -1;
-        if (number >= 0) argument->views.push_back(number);
-        return number >= 0;
-    }
-
-    // Reads the items of a list or tuple; false if one of them does not fit.
-    template <typename Take> static bool each(PyObject *object, Take take) {
-        if (!PyList_Check(object) && !PyTuple_Check(object)) return false;
-        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); i++)
-            if (!take(PySequence_Fast_GET_ITEM(object, i))) return false;
-        return true;
-    }
-
-    bool take(PyObject *object, ShimArgument *argument) const {
-        ShimValue &value = argument->value;
-        switch (argument->type) {
-        case 'O':
-            if (object == Py_None) {
-                value.present = false;
-                return true;
-            }
-            return add_view(object, argument);
-        case 'T':
-            return add_view(object, argument);
-        case 'L':
-            return each(object, [&](PyObject *item) { return add_view(item, argument); });
-        case 'M':
-            return each(object, [&](PyObject *item) {
-                if (item == Py_None) argument->views.push_back(-1);
-                return item == Py_None || add_view(item, argument);
-            });
-        case 'N':
-            value.present = false;
-            return object == Py_None;
-        case 'B':
-            value.present = object != Py_None;
-            value.flag = object == Py_True;
-            return object == Py_None || PyBool_Check(object);
-        case 'I':
-            return each(object, [&](PyObject *item) {
-                argument->integers.push_back(0);
-                return integer(item, &argument->integers.back(), argument);
-            });
-        case 'D':
-            if (object == Py_None) {
-                value.present = false;
-                return true;
-            }
-            [[fallthrough]];
-        case 'd':
-            if (!PyFloat_Check(object) && !PyLong_Check(object)) return false;
-            value.number = PyFloat_AsDouble(object);
-            return true;
-        case 'b':
-            if (!PyBool_Check(object)) return false;
-            value.integer = object == Py_True;
-            return true;
-        default:
-            return integer(object, &value.integer, argument);
-        }
-    }
-
-    static bool integer(PyObject *object, int64_t *value, ShimArgument *argument) {
-        int size;
-        if (!PyLong_CheckExact(object) && !is_size(object)) return false;
-        bool good = read_int(object, value, &size);
-        argument->sizes.push_back(size);
-        if (!good && PyErr_ExceptionMatches(PyExc_OverflowError)) PyErr_Clear();
-        return good;
-    }
-
-    static bool take_fallback(const Parameter &parameter, ShimArgument *argument) {
-        if (!parameter.has_fallback) return false;
-        ShimValue &value = argument->value;
-        if (parameter.fallback == "None")
-            value.present = false;
-        else
-            value.integer = (int64_t)(value.number = std::stod(parameter.fallback));
-        return true;
-    }
-};
-
-} // namespace
-
-bool shim_bind(const std::string &target, const std::string &device, PyObject *args, PyObject *kwargs,
-               bool out_form, size_t results, PyObject *view_type, ViewNumber view_number, void *context,
-               ShimCall *call) {
-    const TorchApi *api = torch_api();
-    const Shim *shim = api && api->fast ? find_shim(target) : nullptr;
-    /* Results in out form need a C function that writes to given tensors. */
-    if (shim == nullptr || (out_form && !shim->out) || results != (size_t)shim->results) return true;
-    void *function = torch_symbol(("aoti_torch_" + device + "_" + shim->symbol).c_str());
-    if (function == nullptr) return true;
-    Binder binder{view_type, view_number, context};
-    std::vector<Parameter> parameters = parameters_of(*shim);
-    std::vector<ShimArgument> arguments;
-    if (PyTuple_GET_SIZE(args) > (Py_ssize_t)parameters.size()) return true;
-    Py_ssize_t named = 0;
-    for (size_t i = 0; i < parameters.size(); i++) {
-        ShimArgument argument{};
-        argument.type = parameters[i].type;
-        PyObject *object = (Py_ssize_t)i < PyTuple_GET_SIZE(args)
-                               ? PyTuple_GET_ITEM(args, i)
-                               : PyDict_GetItemString(kwargs, parameters[i].name.c_str());
-        named += object && (Py_ssize_t)i >= PyTuple_GET_SIZE(args);
-        if (!(object ? binder.take(object, &argument) : Binder::take_fallback(parameters[i], &argument)))
-            return !PyErr_Occurred();
-        arguments.push_back(std::move(argument));
-    }
-    if (PyErr_Occurred()) { /* an integer beyond 64 bits */
-        PyErr_Clear();
-        return true;
-    }
-    if (named != PyDict_GET_SIZE(kwargs)) return true; /* an argument that the row does not know */
-    *call = ShimCall{shim, function, std::move(arguments)};
-    return true;
-}
-
-PyObject *shim_names(PyObject *, PyObject *) {
-    PyObject *names = PyList_New(0);
-    for (const Shim &shim : SHIMS) {
-        PyObject *name = names ? PyUnicode_FromString(shim.target) : nullptr;
-        if (name == nullptr || PyList_Append(names, name) < 0) Py_CLEAR(names);
-        Py_XDECREF(name);
-    }
-    return names;
+std::vector<const char *> shim_targets() {
+    std::vector<const char *> targets;
+    for (const Shim &shim : SHIMS) targets.push_back(shim.target);
+    return targets;
 }
 
 } // namespace frameloom

@@ -57,13 +57,13 @@ struct Sizes {
 };
 
 // Finds what depends on each size.  Must be called when the rest of the program is parsed and does
-// not move in memory any more.  False with an exception set.
+// not move in memory any more.  False with an error set.
 bool sizes_bind(Program *program);
-// Updates the program.  Returns 1 if done, 0 if these sizes must be refused, -1 with an exception
+// Updates the program.  Returns 1 if done, 0 if these sizes must be refused, -1 with an error
 // set. `tensors` and `data`: per buffer.
 int sizes_update(Program *program, SizeGroup *group, const Tensor *tensors, void *const *data);
 
-// Returns 1 if the inputs have the sizes of the last update, 0 if not, -1 with an exception set.
-int sizes_same(Program *program, PyObject *const *inputs);
+// Returns 1 if the inputs have the sizes of the last update, 0 if not, -1 with an error set.
+int sizes_same(Program *program, Object *const *inputs);
 
 } // namespace frameloom

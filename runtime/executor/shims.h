@@ -1,4 +1,4 @@
-// Library ops that a plan calls through PyTorch's C interface, without Python; see shims.cpp.
+// Library ops that a plan calls through PyTorch's C interface, without the host; see shims.cpp.
 #pragma once
 
 #include "tensors.h"
@@ -11,11 +11,11 @@ namespace frameloom {
 // The value of one parameter when the op is called; the parameter's type decides which field is
 // used.
 struct ShimValue {
-    Handle tensor = nullptr;                  // T, O (nullptr: None)
+    Handle tensor = nullptr;                  // T, O (nullptr: none)
     int64_t integer = 0;                      // i, b
     int32_t flag = 0;                         // B
     double number = 0;                        // d, D
-    bool present = true;                      // O, D, B, N: not None
+    bool present = true;                      // O, D, B, N: given
     const int64_t *integers = nullptr;        // I
     const Handle *tensors = nullptr;          // L
     const Handle *const *optionals = nullptr; // M
@@ -40,7 +40,7 @@ struct Shim {
 // The value of a parameter in every call: a constant, or the views of its tensors.
 struct ShimArgument {
     ShimValue value;
-    std::vector<int> views; // of T, O, L and M; -1: None
+    std::vector<int> views; // of T, O, L and M; -1: none
     std::vector<int64_t> integers;
     std::vector<int> sizes; // of i and I, per integer; -1: a fixed number; empty: all are fixed
     char type;
@@ -49,20 +49,19 @@ struct ShimArgument {
 };
 
 struct ShimCall {
-    const Shim *shim = nullptr; // nullptr: the op is called through Python
+    const Shim *shim = nullptr; // nullptr: the host calls the op
     void *function = nullptr;
     std::vector<ShimArgument> arguments;
 };
 
-// Returns the number of the view for an object of the spec; -1 with an exception set if it is no
-// view.
-using ViewNumber = int (*)(void *context, PyObject *view);
-
-// Fills in `call` if the C interface supports the op, its device and these arguments; otherwise
-// leaves it empty.  False with an exception set only if the spec is wrong.
-bool shim_bind(const std::string &target, const std::string &device, PyObject *args, PyObject *kwargs,
-               bool out_form, size_t results, PyObject *view_type, ViewNumber view_number, void *context,
-               ShimCall *call);
-PyObject *shim_names(PyObject *module, PyObject *ignored);
+// A parameter of an op, from Shim::parameters.
+struct ShimParameter {
+    char type;
+    std::string name, fallback;
+    bool has_fallback;
+};
+std::vector<ShimParameter> shim_parameters(const Shim &shim);
+const Shim *shim_find(std::string target); // nullptr if the table has none
+std::vector<const char *> shim_targets();
 
 } // namespace frameloom

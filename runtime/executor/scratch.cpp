@@ -3,7 +3,7 @@
 //
 // On a GPU, reuse is safe only in the order of one stream: a call on another stream gets new
 // memory, and so does a call that is recorded, because its memory belongs to the recording.
-#include "plan.h"
+#include "scratch.h"
 
 #include <algorithm>
 
@@ -14,22 +14,13 @@ namespace {
 // Larger memory is freed after every call.  On GPUs, which have less memory, the limit is for all
 // plans together.
 constexpr int64_t KEPT_ARENA = 64 << 20, KEPT_ON_GPUS = 64 << 20;
-int64_t kept_on_gpus = 0; // bytes; under the GIL
+int64_t kept_on_gpus = 0; // bytes; under the lock
 
-// Allocates with PyTorch's allocator: so the memory is counted and aligned like that of tensors.
+// Allocates as for tensors: so the memory is counted and aligned like theirs.
 bool make_memory(const Arena &arena, int64_t size, Tensor *memory) {
-    PyObject *torch = PyImport_ImportModule("torch"),
-             *bytes = torch ? PyObject_GetAttrString(torch, "uint8") : nullptr;
-    PyObject *shape = Py_BuildValue("(L)", (long long)size), *strides = Py_BuildValue("(i)", 1);
-    Layout layout;
-    bool made = bytes && shape && strides &&
-                layout_parse(shape, strides, bytes, arena.device_object, &layout) &&
-                tensor_empty(layout, memory);
-    Py_XDECREF(torch);
-    Py_XDECREF(bytes);
-    Py_XDECREF(shape);
-    Py_XDECREF(strides);
-    return made;
+    Layout layout = arena.layout;
+    layout.shape = {size};
+    return tensor_empty(layout, memory);
 }
 
 bool may_keep(const Arena &arena, ScratchMemory *memory) {
@@ -82,7 +73,7 @@ bool Scratch::take(const Program &program) {
         if (here.tensor.present() && here.bytes != bytes) drop(program, (int)i);
         if (arena.on_gpu) {
             void *stream;
-            if (!gpu_stream(arena.device_index, &stream)) return false;
+            if (!gpu_stream(arena.layout.device_index, &stream)) return false;
             if (here.base && (here.stream != stream || gpu_recording(stream))) drop(program, (int)i);
             here.stream = stream;
         }

@@ -1,10 +1,9 @@
 // The CUDA driver interface, loaded with the first kernel; see cuda.cpp.
 #pragma once
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "host.h"
 
-#include <cstdint>
+#include <string>
 
 namespace frameloom {
 
@@ -23,18 +22,21 @@ class Gpu {
   public:
     Gpu() = default;
     Gpu(const Gpu &) = delete;
-    ~Gpu();
+    ~Gpu() {
+        if (guard) leave();
+    }
     // `parameters` has a pointer to each value: the parameters, then the null pointers.
-    bool launch(const GpuFunction &function, const unsigned *grid, void **parameters, PyObject *name) {
+    bool launch(const GpuFunction &function, const unsigned *grid, void **parameters,
+                const std::string &name) {
         return (active == function.device || enter(function)) && start(function, grid, parameters, name);
     }
     // Writes place[i * step] = words[i] for up to GPU_WORDS words, in the order of the stream on
     // which `user` would be launched.
     bool write(const GpuFunction &user, void *place, const uint64_t *words, unsigned count, unsigned step,
-               PyObject *name);
+               const std::string &name);
 
     // Finds the current stream of the function's device and makes this device current; false with
-    // an exception set.
+    // an error set.
     bool find_stream(const GpuFunction &function, void **result) {
         if (active != function.device && !enter(function)) return false;
         *result = stream;
@@ -43,22 +45,24 @@ class Gpu {
 
   private:
     bool enter(const GpuFunction &function);
-    bool start(const GpuFunction &function, const unsigned *grid, void **parameters, PyObject *name);
+    void leave();
+    bool start(const GpuFunction &function, const unsigned *grid, void **parameters, const std::string &name);
 
     int32_t active = -1; // the current device; -1: not checked yet
     void *stream = nullptr, *guard = nullptr;
 };
 
-// Finds PyTorch's current stream on a device; false with an exception set.
+// Finds PyTorch's current stream on a device; false with an error set.
 bool gpu_stream(int32_t device, void **stream);
-// Whether work on this stream is recorded into a CUDA graph; false without an exception if that is
+// Whether work on this stream is recorded into a CUDA graph; false without an error if that is
 // unknown.
 bool gpu_recording(void *stream);
 
 // Returns a function of the driver's library; null if there is none.
 void *driver_symbol(const char *name);
 
-// load_cubin(data, symbol, shared, extra, threads, device) -> handle
-PyObject *load_cubin(PyObject *module, PyObject *args);
+// Loads `data` (machine code or PTX); nullptr with an error set.
+const GpuFunction *gpu_load(const char *data, const std::string &symbol, int shared, int extra, int threads,
+                            int device);
 
 } // namespace frameloom

@@ -2,7 +2,7 @@
 //
 // A table is written in the order of the stream, so that earlier launches have finished with it,
 // and only where an address differs from the last call.
-#include "plan.h"
+#include "scratch.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // Finds what depends on each size, and updates it if a call has other sizes than the call before.
-#include "plan.h"
+#include "program.h"
 
 #include <algorithm>
 
@@ -16,7 +16,7 @@ class Binder {
     bool bind() {
         if (!order()) return false;
         for (Buffer &buffer : program->buffers)
-            if (buffer.layout.dtype_object) bind_layout(&buffer.layout);
+            if (buffer.layout.has_dtype()) bind_layout(&buffer.layout);
         for (size_t i = 0; i < program->buffers.size(); i++) bind_buffer((int)i);
         for (size_t i = 0; i < program->views.size(); i++) bind_view((int)i);
         for (size_t i = 0; i < program->kernels.size(); i++) bind_kernel((int)i);
@@ -210,7 +210,7 @@ class Binder {
     }
 };
 
-// Reads the sizes, strides or offset of a tensor; nullptr with an exception set.
+// Reads the sizes, strides or offset of a tensor; nullptr with an error set.
 const int64_t *read_tensor(SizeSource *source, const Tensor &tensor) {
     LayoutField field = source->kind == Size::STRIDES  ? LayoutField::STRIDES
                         : source->kind == Size::OFFSET ? LayoutField::OFFSET
@@ -219,7 +219,7 @@ const int64_t *read_tensor(SizeSource *source, const Tensor &tensor) {
     return tensor_layout_field(tensor, field, &source->room);
 }
 
-// Returns 1 if a value differs from the last call, 0 if none does, -1 with an exception set.
+// Returns 1 if a value differs from the last call, 0 if none does, -1 with an error set.
 int read(Sizes *sizes, SizeSource *source, const Tensor *tensors, void *const *data) {
     const int64_t *from = reinterpret_cast<const int64_t *>(&data[source->buffer]);
     if (source->kind == Size::ITEM) {
@@ -264,7 +264,7 @@ bool update_launch(const Sizes &sizes, Launch *launch) {
     return true;
 }
 
-// Computes the bytes of each arena; false with an exception set.
+// Computes the bytes of each arena; false with an error set.
 bool update_arenas(Program *program) {
     for (Arena &arena : program->arenas)
         if (arena.is_sized) arena.bytes = 0;
@@ -281,7 +281,7 @@ bool update_arenas(Program *program) {
     return true;
 }
 
-// Returns 1 if done, 0 if the sizes are refused, -1 with an exception set.
+// Returns 1 if done, 0 if the sizes are refused, -1 with an error set.
 int update_group(Program *program, SizeGroup *group) {
     Sizes &sizes = program->sizes;
     for (int size : group->computed)
@@ -294,13 +294,13 @@ int update_group(Program *program, SizeGroup *group) {
         if (!update_launch(sizes, &program->launches[number])) return 0;
     for (int number : group->kernels) {
         Kernel &kernel = program->kernels[number];
-        kernel.release_gil = kernel.bytes_moved >= GIL_BYTES;
+        kernel.leaves_lock = kernel.bytes_moved >= LOCK_BYTES;
     }
     for (int number : group->externs) {
         Extern &call = program->externs[number];
         int64_t all = 0;
         for (const Argument &argument : call.arguments) all += argument_bytes(*program, argument);
-        call.release_gil = all >= GIL_BYTES / 4;
+        call.leaves_lock = all >= LOCK_BYTES / 4;
     }
     return group->step >= 0 || update_arenas(program) ? 1 : -1;
 }
@@ -322,13 +322,13 @@ int64_t argument_bytes(const Program &program, const Argument &argument) {
     return bytes;
 }
 
-int sizes_same(Program *program, PyObject *const *inputs) {
+int sizes_same(Program *program, Object *const *inputs) {
     const Sizes &sizes = program->sizes;
     for (SizeSource &source : program->sizes.groups[0].sources) {
         if (source.kind == Size::NUMBER) continue;
         Tensor tensor;
         const int64_t *from =
-            tensor_borrow(inputs[source.buffer], &tensor) ? read_tensor(&source, tensor) : nullptr;
+            host::borrow(inputs[source.buffer], &tensor) ? read_tensor(&source, tensor) : nullptr;
         if (from == nullptr) return -1;
         for (const auto &[dimension, size] : source.wanted)
             if (sizes.values[size] != from[dimension]) return 0;
@@ -337,7 +337,7 @@ int sizes_same(Program *program, PyObject *const *inputs) {
 }
 
 int sizes_update(Program *program, SizeGroup *group, const Tensor *tensors, void *const *data) {
-    static uint64_t changes = 0; // under the GIL
+    static uint64_t changes = 0; // under the lock
     Sizes &sizes = program->sizes;
     bool other = !group->known;
     for (SizeSource &source : group->sources) {
