@@ -13,7 +13,7 @@ import pybind11
 from setuptools import Extension, setup
 
 INCLUDE = sysconfig.get_path("include")
-# The executor includes no header of Python.
+# The executor includes no header of Python: tests/runtime/test_executor.py links it without.
 RUNTIME = ["runtime/executor", "runtime/torch_abi", "runtime/plan"]
 FLAGS = ["-O3", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-fvisibility=hidden"]
 

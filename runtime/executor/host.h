@@ -2,7 +2,8 @@
 //
 // The executor knows no Python.  A host defines these functions and is linked with it: no table of
 // functions is read, so a call costs what any call costs.  The extension module is one host: its
-// objects are Python's (runtime/plan/host.cpp, runtime/torch_abi/python_tensors.cpp).
+// objects are Python's (runtime/plan/host.cpp, runtime/torch_abi/python_tensors.cpp).  Another is
+// tests/runtime/executor_host.cpp.
 #pragma once
 
 #include <cstdint>

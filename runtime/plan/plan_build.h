@@ -1,29 +1,17 @@
-// Parses a PlanSpec (runtime/spec.py) into a Program, and checks the ranges of numbers and the
-// types of objects.  plan_check.cpp checks the program as a whole.
+// Parses a PlanSpec (runtime/spec.py), and checks the types of objects.  The executor's Builder makes
+// a Program of the parts, and checks it.
 //
 // Errors are C++ exceptions up to program_parse, which sets them as Python's.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
+#include "builder.h"
 #include "plan.h"
-#include "shims.h"
-
-#include <unordered_map>
 
 namespace frameloom {
 
 namespace py = pybind11;
-
-// Throws: the spec is wrong.
-[[noreturn]] inline void refuse(const char *what) {
-    if (PyErr_Occurred()) throw py::error_already_set();
-    throw py::value_error(what);
-}
-
-inline void require(bool good, const char *what) {
-    if (!good) refuse(what);
-}
 
 // Returns the number of the view for an object of the spec; -1 with an exception set if it is no
 // view.
@@ -38,14 +26,15 @@ bool shim_bind(const std::string &target, const std::string &device, PyObject *a
 class Parser {
   public:
     Parser(py::handle spec, Program *program);
-    void parse();
+    bool parse(); // false with an exception set
 
   private:
     py::handle spec;
     Program *program;
-    std::unordered_map<int, std::vector<int>> views_of; // by buffer
+    Builder builder;
     py::object view_type, input_type, number_type;
-    Layout byte_layout; // one byte on the CPU
+
+    static Layout byte_layout();
 
     // Fields of spec.py's dataclasses.  The objects keep what `field` returns alive.
     static PyObject *field(py::handle object, const char *name) {
@@ -65,7 +54,9 @@ class Parser {
         for (py::handle item : items(spec, name, "the fields of a plan are tuples")) take(item);
     }
 
-    int buffer_number(py::handle object) const;
+    int buffer_number(py::handle object) const {
+        return builder.known_buffer(PyLong_Check(object.ptr()) ? number(object) : -1);
+    }
     int buffer_number(py::handle object, const char *name) const {
         return buffer_number(field(object, name));
     }
@@ -73,39 +64,27 @@ class Parser {
     bool is_view(py::handle object) const { return py::type::handle_of(object).is(view_type); }
     bool is_number(py::handle object) const { return py::type::handle_of(object).is(number_type); }
     bool is_input(py::handle object) const { return py::type::handle_of(object).is(input_type); }
-    // Adds a step, whose own data was just added at the end of `all`.
-    template <typename Item> void add(Step::Kind kind, std::vector<Item> *all, Item &&item) {
-        program->steps.push_back({kind, (int)all->size(), {}, {}, {}, {}, {}});
-        all->push_back(std::move(item));
-    }
-
     // plan_build.cpp
     void options();
-    // Returns the number of the arena on the device of `layout`; makes it for the first buffer.
-    int arena_for(const Layout &layout);
-    int new_arena(const Layout &layout, bool is_table);
     void buffer(py::handle item);
-    void place_in_arena(Buffer *buffer, bool is_table);
     static bool is_float(py::handle dtype); // else int64
-    void inputs_come_first() const;
-    int view(py::handle item); // returns its number, which equal views share
-    int add_view(View &&view);
-    int whole(int buffer);
-    static const Output *base_among(const Program &program, const std::vector<Output *> &outputs);
-    void share_bases();
-    void output(py::handle item);
+    int view(py::handle item);              // returns its number, which equal views share
+    void outputs();
+    Output output(py::handle item);
 
     // plan_build_numbers.cpp
     void number_step(py::handle item);
     void can_refuse() const;
-    int size_number(py::handle object) const;
+    int size_number(py::handle object) const {
+        return builder.known_size(PyLong_Check(object.ptr()) ? number(object) : -1);
+    }
     std::vector<int> size_numbers(py::handle object, const char *name) const;
     void size(py::handle item);
 
     // plan_build_steps.cpp
     void step(py::handle item);
     void kernel_step(py::handle item);
-    // `sizes` gets the sizes in the grid, or -1; if it is null, the grid may have none.
+    // `sizes` gets the sizes in the grid, or -1.
     static void grid_of(py::handle item, int64_t *extents, int *sizes);
     // Parses the sizes that a kernel on a GPU takes, each as 32 or 64 bits.
     void launch_sizes(py::handle item, Launch *launch) const;
@@ -122,11 +101,7 @@ class Parser {
     bool holds_tensor(py::handle object) const;
     Argument argument(py::handle object);
     void extern_arguments(const py::tuple &args, const py::dict &kwargs, Extern *call);
-    void extern_results(const py::tuple &results, Extern *call);
     void extern_step(py::handle item);
-    // Finds the device of the tensors.  Tensors on the CPU beside those on a GPU do not count: they
-    // may be numbers.
-    void find_device(const Argument &argument, std::string *device) const;
 };
 
 } // namespace frameloom

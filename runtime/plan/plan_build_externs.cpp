@@ -71,23 +71,6 @@ void Parser::extern_arguments(const py::tuple &args, const py::dict &kwargs, Ext
     }
 }
 
-void Parser::extern_results(const py::tuple &results, Extern *call) {
-    for (py::handle item : results) {
-        int number = item.is_none() ? -1 : buffer_number(item);
-        require(!call->out_form || number >= 0, "a call in out form names all of its results");
-        if (number >= 0) {
-            Buffer::Kind kind = program->buffers[number].kind;
-            bool fits = call->out_form
-                            ? kind != Buffer::EXTERN && kind != Buffer::CONSTANT && kind != Buffer::NUMBER
-                            : kind == Buffer::EXTERN;
-            require(fits, "a call in out form writes to inputs, outputs and scratch memory; any other fills "
-                          "extern buffers");
-        }
-        call->results.push_back(number);
-        if (call->out_form) call->result_views.push_back(whole(number));
-    }
-}
-
 void Parser::extern_step(py::handle item) {
     constexpr const char *RULE =
         "a library call has a tuple of arguments, a dict of named ones, and a tuple of results";
@@ -99,31 +82,17 @@ void Parser::extern_step(py::handle item) {
     call.function = field(item, "function");
     call.out_form = field(item, "out_form") == Py_True;
     extern_arguments(args, kwargs, &call);
-    extern_results(items(item, "results", RULE), &call);
+    for (py::handle result : items(item, "results", RULE))
+        call.results.push_back(result.is_none() ? -1 : buffer_number(result));
     if (call.out_form) call.out_names = out_names(call.function, call.results.size());
-    std::string device;
-    int64_t bytes = 0;
-    for (const Argument &argument : call.arguments) {
-        find_device(argument, &device);
-        bytes += argument_bytes(*program, argument);
-    }
-    call.leaves_lock = bytes >= LOCK_BYTES / 4;
     auto view_number = [](void *parser, PyObject *object) {
         return static_cast<Parser *>(parser)->view(object);
     };
-    require(shim_bind(target, device, args.ptr(), kwargs.ptr(), call.out_form, call.results.size(),
-                      view_type.ptr(), view_number, this, &call.shim),
+    require(shim_bind(target, builder.device_of(call.arguments), args.ptr(), kwargs.ptr(), call.out_form,
+                      call.results.size(), view_type.ptr(), view_number, this, &call.shim),
             "the arguments of a library call do not fit its op");
     call.native = native_function(call.function);
-    add(Step::EXTERN, &program->externs, std::move(call));
-}
-
-void Parser::find_device(const Argument &argument, std::string *device) const {
-    if (argument.kind == Argument::VIEW) {
-        const std::string &here = program->buffers[program->views[argument.number].buffer].device;
-        if (device->empty() || here != "cpu") *device = here;
-    }
-    for (const Argument &item : argument.items) find_device(item, device);
+    builder.add(std::move(call));
 }
 
 } // namespace frameloom

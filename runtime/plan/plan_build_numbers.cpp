@@ -20,9 +20,7 @@ void Parser::number_step(py::handle item) {
     NumberStep step{};
     step.result = buffer_number(item, "result");
     py::tuple operands = items(item, "operands", RULE), constants = items(item, "constants", RULE);
-    require(number_op(text(field(item, "op"), RULE), &step) &&
-                program->buffers[step.result].kind == Buffer::NUMBER && operands.size() <= 2,
-            RULE);
+    require(number_op(text(field(item, "op"), RULE), &step) && operands.size() <= 2, RULE);
     bool is_read = step.op >= NumberStep::READ_F32;
     for (size_t i = 0; i < operands.size(); i++) {
         long long at = number(operands[i]);
@@ -36,31 +34,16 @@ void Parser::number_step(py::handle item) {
             step.constants[i] = (uint64_t)reinterpret_cast<uintptr_t>(bits);
             continue;
         }
-        step.operands[i] = buffer_number(operands[i]);
-        const Buffer &given = program->buffers[step.operands[i]];
-        bool fits = is_read
-                        ? given.kind == Buffer::INPUT && (given.device == "cpu" || step.op >= NumberStep::DIM)
-                        : given.kind == Buffer::NUMBER && given.is_float == step.of_floats;
-        require(fits, "a number is computed from numbers of one type, or read from an input");
+        step.operands[i] = builder.known_buffer(at);
     }
     step.count = operands.size();
-    require(step.op < NumberStep::DIM ||
-                step.constants[1] < program->buffers[step.operands[0]].layout.shape.size(),
-            "a number is the size or stride of a dimension that there is");
-    program->numbers.push_back(step);
+    builder.add(step);
 }
 
 void Parser::can_refuse() const {
     bool needed = !program->numbers.empty() || !program->number_inputs.empty() || program->sizes.any();
     require(!needed || PyExceptionClass_Check(program->refused),
             "a plan with numbers or sizes has an exception for those that it cannot compute");
-}
-
-int Parser::size_number(py::handle object) const {
-    long long value = PyLong_Check(object.ptr()) ? number(object) : -1;
-    require(value >= 0 && value < (long long)program->sizes.all.size(),
-            "a plan names a size that it does not have");
-    return (int)value;
 }
 
 std::vector<int> Parser::size_numbers(py::handle object, const char *name) const {
@@ -90,15 +73,14 @@ void Parser::size(py::handle item) {
     py::tuple operands = items(item, "operands", RULE);
     require(operands.size() == wanted, RULE);
     for (size_t i = 0; i < wanted; i++) given[i] = number(operands[i]);
-    program->sizes.values.push_back(size.kind == Size::CONST ? given[0] : 0);
     size.count = size.kind == Size::CONST ? 0 : wanted;
     bool of_step = size.kind == Size::AFTER || size.kind == Size::ITEM;
     if (of_step) size.step = (int)given[0];
-    for (size_t i = of_step; i < size.count; i++) size.operands[i - of_step] = (int)given[i];
-    for (size_t i = 0; i < wanted && size.kind == Size::COMPUTED; i++)
-        require(given[i] >= 0 && given[i] < (long long)program->sizes.all.size(),
-                "a size is computed from one that is not there yet");
-    program->sizes.all.push_back(size);
+    for (size_t i = of_step; i < size.count; i++) {
+        require(given[i] == (int)given[i], RULE);
+        size.operands[i - of_step] = (int)given[i];
+    }
+    builder.add(size, size.kind == Size::CONST ? given[0] : 0);
 }
 
 } // namespace frameloom

@@ -1,7 +1,7 @@
 // Parses kernels, launches, lists of kernels, checks, draws and reads.
 #include "plan_build.h"
 
-#include <algorithm>
+#include <utility>
 
 namespace frameloom {
 
@@ -24,28 +24,18 @@ void Parser::kernel_step(py::handle item) {
     Kernel kernel{};
     long long address = number(item, "address");
     sized_number(item, "bytes_moved", &kernel.bytes_moved, &kernel.bytes_size);
-    require(address != 0, RULE);
     kernel.function = reinterpret_cast<int (*)(void *const *, const int64_t *)>((uintptr_t)address);
-    kernel.leaves_lock = kernel.bytes_moved >= LOCK_BYTES;
     kernel.buffers = buffer_numbers(items(item, "buffers", RULE));
     kernel.sizes = size_numbers(item, "sizes");
-    kernel.values.resize(kernel.sizes.size());
-    program->widest_kernel = std::max(program->widest_kernel, (int)kernel.buffers.size());
-    add(Step::KERNEL, &program->kernels, std::move(kernel));
+    builder.add(std::move(kernel));
 }
 
 void Parser::grid_of(py::handle item, int64_t *extents, int *sizes) {
     constexpr const char *RULE = "a grid has three directions";
     py::tuple grid = items(item, "grid", RULE);
     require(grid.size() == 3, RULE);
-    for (int i = 0; i < 3; i++) {
-        int size;
-        require(read_int(PyTuple_GET_ITEM(grid.ptr(), i), &extents[i], &size), RULE);
-        bool sized = size >= 0 && sizes;
-        require(sized || (extents[i] > 0 && extents[i] <= most_blocks(i)),
-                "a grid has 1 to 2147483647 blocks in the first and 1 to 65535 in other directions");
-        if (sizes) sizes[i] = size;
-    }
+    for (int i = 0; i < 3; i++)
+        require(read_int(PyTuple_GET_ITEM(grid.ptr(), i), &extents[i], &sizes[i]), RULE);
 }
 
 void Parser::launch_sizes(py::handle item, Launch *launch) const {
@@ -56,15 +46,14 @@ void Parser::launch_sizes(py::handle item, Launch *launch) const {
         require(type == "i32" || type == "i64", RULE);
         launch->sizes.emplace_back(size_number(PyTuple_GET_ITEM(entry.ptr(), 0)), type == "i32");
     }
-    launch->values.resize(launch->sizes.size());
 }
 
 // Parses (size, most), or None.
 void Parser::launch_limit(py::handle item, Launch *launch) const {
     PyObject *limit = field_or_null(item, "limit");
     if (limit == nullptr) return;
-    require(PyTuple_Check(limit) && PyTuple_GET_SIZE(limit) == 2 && launch->longer,
-            "the limit of a launch is a size and a number, and there is a function beyond");
+    require(PyTuple_Check(limit) && PyTuple_GET_SIZE(limit) == 2,
+            "the limit of a launch is a size and a number");
     launch->limited = size_number(PyTuple_GET_ITEM(limit, 0));
     launch->most = number(PyTuple_GET_ITEM(limit, 1));
 }
@@ -76,23 +65,13 @@ void Parser::launch_step(py::handle item) {
     launch.name = text(field(item, "name"), RULE);
     launch.unaligned = field_or_null(item, "unaligned");
     launch.longer = field_or_null(item, "longer");
-    require(function != 0, RULE);
     launch.function = reinterpret_cast<const GpuFunction *>((uintptr_t)function);
     launch.buffers = buffer_numbers(items(item, "buffers", RULE));
     grid_of(item, launch.extents, launch.grid_sizes);
     launch_sizes(item, &launch);
     launch.even = size_numbers(item, "even");
     launch_limit(item, &launch);
-    for (int i = 0; i < 3; i++) launch.grid[i] = (unsigned)launch.extents[i];
-    /* Scratch memory and fresh tensors are aligned for any access. */
-    for (int number : launch.buffers) {
-        Buffer::Kind kind = program->buffers[number].kind;
-        if (kind == Buffer::INPUT || kind == Buffer::EXTERN || kind == Buffer::CONSTANT)
-            launch.doubtful.push_back(number);
-    }
-    int width = (int)(launch.buffers.size() + launch.sizes.size()) + launch.function->extra;
-    program->widest_launch = std::max(program->widest_launch, width);
-    add(Step::LAUNCH, &program->launches, std::move(launch));
+    builder.add(std::move(launch));
 }
 
 void Parser::list_step(py::handle item) {
@@ -103,7 +82,6 @@ void Parser::list_step(py::handle item) {
     list.table = buffer_number(item, "table");
     list.fixed = buffer_number(item, "fixed");
     list.blocks = buffer_number(item, "blocks");
-    require(function != 0, RULE);
     list.function = reinterpret_cast<const GpuFunction *>((uintptr_t)function);
     for (py::handle place : items(item, "places", RULE)) {
         require(PyTuple_Check(place.ptr()) && PyTuple_GET_SIZE(place.ptr()) == 2,
@@ -112,16 +90,9 @@ void Parser::list_step(py::handle item) {
         list.places.push_back({buffer, number(PyTuple_GET_ITEM(place.ptr(), 1))});
     }
     list.columns = (size_t)columns;
-    const Buffer &room = program->buffers[list.table];
-    int64_t words = (int64_t)list.places.size();
-    require(columns > 0 && words != 0 && words % columns == 0 && room.kind == Buffer::ARENA &&
-                program->arenas[room.arena].is_table && room.layout.elements() == words,
-            "a list has rows of as many places each as it has columns, and a table of that size");
-    int64_t extents[3];
-    grid_of(item, extents, nullptr);
-    for (int i = 0; i < 3; i++) list.grid[i] = (unsigned)extents[i];
-    program->widest_launch = std::max(program->widest_launch, 3 + list.function->extra);
-    add(Step::LIST, &program->lists, std::move(list));
+    int sizes[3];
+    grid_of(item, list.extents, sizes);
+    builder.add(std::move(list));
 }
 
 void Parser::check_step(py::handle item) {
@@ -130,7 +101,7 @@ void Parser::check_step(py::handle item) {
     check.exception = field(item, "exception");
     check.message = field(item, "message");
     require(PyExceptionClass_Check(check.exception), "a check raises an exception class");
-    add(Step::CHECK, &program->checks, std::move(check));
+    builder.add(std::move(check));
 }
 
 void Parser::draw_step(py::handle item) {
@@ -143,13 +114,7 @@ void Parser::draw_step(py::handle item) {
     draw.aligned = field_or_null(item, "aligned") ? buffer_number(item, "aligned") : -1;
     draw.increment = number(item, "increment");
     draw.device = (int)number(item, "device");
-    require(program->buffers[draw.seed].kind == Buffer::NUMBER &&
-                program->buffers[draw.offset].kind == Buffer::NUMBER &&
-                (draw.aligned < 0 || program->buffers[draw.aligned].kind == Buffer::INPUT) &&
-                draw.increment >= 0,
-            "a draw gives two numbers, and may ask how an input is aligned");
-    require(program->otherwise, "a plan with draws has something to call otherwise");
-    add(Step::DRAW, &program->draws, std::move(draw));
+    builder.add(std::move(draw));
 }
 
 void Parser::read_step(py::handle item) {
@@ -157,7 +122,7 @@ void Parser::read_step(py::handle item) {
     read.buffer = buffer_number(item, "buffer");
     PyObject *dtype = program->buffers[read.buffer].layout.dtype_object;
     require(dtype && !is_float(dtype), "sizes are read from int64");
-    add(Step::READ, &program->reads, std::move(read));
+    builder.add(std::move(read));
 }
 
 } // namespace frameloom
