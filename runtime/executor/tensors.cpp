@@ -16,8 +16,15 @@ template <typename Function> bool find(Function *&function, const char *name) {
     return function != nullptr;
 }
 
-bool failed(const char *what) {
+// Out of line, so that its text does not cost the calls that succeed a stack frame.
+[[gnu::noinline, gnu::cold]] bool failed(const char *what) {
     return host::raise(Error::RUNTIME, (std::string("PyTorch could not ") + what).c_str());
+}
+
+[[gnu::noinline, gnu::cold]] bool too_few_dimensions(int least, int64_t rank) {
+    std::string text = "planned was a tensor of " + std::to_string(least) + " dimensions, given was one of " +
+                       std::to_string(rank);
+    return host::raise(Error::RUNTIME, text.c_str());
 }
 
 void own(Tensor *result, Handle handle) { *result = Tensor{handle, nullptr, true, false}; }
@@ -127,9 +134,7 @@ bool tensor_has_rank(const Tensor &tensor, int least) {
     else if (torch_api.dimensions(tensor.handle, &rank))
         return failed("describe a tensor");
     if (rank < 0 || rank >= least) return rank >= 0;
-    std::string text = "planned was a tensor of " + std::to_string(least) + " dimensions, given was one of " +
-                       std::to_string(rank);
-    return host::raise(Error::RUNTIME, text.c_str());
+    return too_few_dimensions(least, rank);
 }
 
 const int64_t *tensor_layout_field(const Tensor &tensor, LayoutField field, std::vector<int64_t> *room) {
