@@ -179,8 +179,10 @@ def _matched(step: Step) -> tuple[Template, KernelInstance]:
 def _kernels(step: Step, template: Template, instances: Sequence[KernelInstance]) -> list[Step]:
     """Returns the kernels of these instances; `step` is the kernel of the first instance."""
     (kernel,) = step.kernels
+    # Before common numbers become constants: a list cannot have a symbolic size there either.
+    static = all(r.is_static for r in instances)
     template, folded = fold_common_numbers(template, instances)
-    if is_cuda(kernel.device) and all(r.is_static for r in folded):
+    if static and is_cuda(kernel.device):
         return [KernelList(f"{kernel.name}_list", template, folded, kernel.origin)]
     others = enumerate(folded[1:], 1)
     return [

@@ -185,3 +185,18 @@ def test_places_that_32_bits_have_no_room_for(dynamic):
     ):
         jit(lambda x: x.argmax(), dynamic=dynamic)(long)
     assert sources
+
+
+def test_a_size_that_many_tensors_get():
+    """A list's numbers are written before it runs, so each tensor keeps a kernel of its own."""
+
+    def f(x, tensors):
+        for t in tensors:
+            t.add_(x.shape[0])
+
+    with on_a_gpu(compiled=True):
+        jitted = jit(f, dynamic=True)
+        for rows in (3, 7):
+            tensors = [torch.tensor([k]) for k in range(12)]
+            jitted(torch.zeros(rows, 2), tensors)
+            assert [int(t) for t in tensors] == [k + rows for k in range(12)]
