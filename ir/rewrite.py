@@ -152,7 +152,7 @@ def _is_address(node: Node) -> bool:
 
 @functools.cache
 def _rewriter(on_gpu: bool) -> Rewriter:
-    from frameloom.ir.rules import ALL_RULES, GPU_RULES
+    from frameloom.ir.rules import ALL_RULES, GPU_RULES  # the rules import this module
 
     return Rewriter(GPU_RULES if on_gpu else ALL_RULES, config.fuel)
 

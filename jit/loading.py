@@ -17,7 +17,7 @@ from frameloom.report import forget_counts
 def load_compiler() -> ModuleType:
     """Returns `frameloom.compiler`, with all that a compile needs: the first call of a jitted function is not
     delayed by imports."""
-    from frameloom.runtime.build.triton_compiler import prewarm
+    from frameloom.runtime.build.triton_compiler import prewarm  # at the first use, as all of these
 
     prewarm()  # first: it runs in parallel with the imports below
     with collector_off():

@@ -74,7 +74,7 @@ class GraphReport:
 
 
 def _show(program: Any) -> str:
-    from frameloom.ir.text import show
+    from frameloom.ir.text import show  # `jit` alone does not need the loop IR
 
     return "" if program is None else show(program)
 

@@ -112,6 +112,25 @@ def test_imports_between_layers_of_capture_point_downward():
     assert not upward_imports()
 
 
+def test_imports_inside_functions_are_few_and_have_a_reason():
+    """The reason is a comment; the worker of Triton imports only Triton, which no other process has to."""
+    inside = []
+    for path in PYTHON:
+        lines = path.read_text().splitlines()
+        for function in ast.walk(parsed(path)):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            places = [
+                n.lineno for n in ast.walk(function) if isinstance(n, ast.Import | ast.ImportFrom)
+            ]
+            if places:
+                inside.append(f"{name(path)} {function.name}")
+                assert path.stem == "triton_worker" or "#" in "".join(
+                    lines[places[0] - 2 : places[0]]
+                ), inside[-1]
+    assert len(inside) <= 15, inside
+
+
 def test_the_floor_imports_nothing_above_it():
     for stem in FLOOR:
         ours = {

@@ -20,6 +20,7 @@ from frameloom.capture.autograd.hooked_tensors import check_hooking
 from frameloom.capture.guards.class_lookup import MISSING, class_attribute
 from frameloom.capture.interpreter import operators
 from frameloom.capture.interpreter.call_rules import CALLABLES, FUNCTIONS, rule_of_class
+from frameloom.capture.interpreter.generator import GeneratorValue
 from frameloom.capture.interpreter.step_limits import MAX_DEPTH
 from frameloom.capture.speculation.hoisting import array_of
 from frameloom.capture.speculation.numpy_functions import chains_in
@@ -196,8 +197,7 @@ def inline(
     t: Tracer, function: FunctionValue, args: list[Value], kwargs: dict[str, Value], resumable: bool
 ) -> Value:
     """Interprets a Python function."""
-    from frameloom.capture.interpreter.frame import Frame
-    from frameloom.capture.interpreter.generator import GeneratorValue
+    from frameloom.capture.interpreter.frame import Frame  # frames call, and calls make frames
 
     code = function.code
     if function.real is not None:

@@ -10,6 +10,7 @@ import builtins
 from types import CodeType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
+from frameloom.capture.bytecode.opcodes import PY312
 from frameloom.capture.values.base import Raised, Value, ignoring
 from frameloom.capture.values.const import NONE, ConstValue, is_none
 from frameloom.capture.values.containers.iterator import IteratorValue
@@ -115,8 +116,6 @@ class GeneratorValue(IteratorValue):
             if not answer.is_a(StopIteration):
                 frame.at = frame.instrs[frame.at.index - 1]
                 return self._run(t, answer)
-            from frameloom.capture.interpreter.opcodes.jumps import finish_send
-
             frame.at = finish_send(frame, send, answer.value.getattr(t, "value"))
             return self._run(t, None)
 
@@ -236,3 +235,11 @@ def exhausted() -> Any:
     generator = (nothing for nothing in ())
     next(generator, None)
     return generator
+
+
+def finish_send(frame: Frame, ins: Instr, result: Value) -> Instr | None:
+    """Ends a `yield from` with the result of the inner generator, which is popped from the stack."""
+    if not PY312:
+        frame.pop_raw()  # 3.12 keeps the iterator for END_SEND
+    frame.push(result)
+    return ins.target

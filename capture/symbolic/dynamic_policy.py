@@ -15,6 +15,7 @@ import torch
 
 from frameloom.capture.symbolic.container_lengths import Lengths
 from frameloom.capture.symbolic.marks import marks_of
+from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.sized import SizedMeta
 from frameloom.capture.values.const import ConstValue
 from frameloom.debug import log
@@ -202,8 +203,6 @@ class Pattern:
         )
 
     def fake(self, shape_env: ShapeEnv, tensor: torch.Tensor, origin: Any) -> Fake:
-        from frameloom.capture.tensors.fake import Fake
-
         shape: list[Int] = list(tensor.shape)
         for d, hint in self.hints.items():
             least, most = self.ranges.get(d, (None, None))

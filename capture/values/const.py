@@ -24,6 +24,7 @@ from frameloom.capture.guards.class_lookup import (
     works_as,
 )
 from frameloom.capture.values.base import Value
+from frameloom.capture.values.containers.iterator import SequenceIterator
 from frameloom.errors import Break
 from frameloom.ir.symbolic.expr import Size
 
@@ -149,8 +150,6 @@ class ConstValue(Value):
         return int(t.evaluate(len, [self], {}).constant())
 
     def iterate(self, t: Tracer) -> Value:
-        from frameloom.capture.values.containers.iterator import SequenceIterator
-
         if isinstance(self.real, range):
             return SequenceIterator(self, None)
         items = t.evaluate(tuple, [self], {})

@@ -448,6 +448,7 @@ class PartialValue(Value):
         if name in ("args", "keywords") and self.origin is not None:
             return t.look(t.wrap(getattr(self.real, name), self.origin.child("attr", name)))
         if name in ("args", "keywords"):
+            # imports this module
             from frameloom.capture.values.containers.container import TupleValue
 
             return TupleValue(list(self.args)) if name == "args" else t.table_of(self.kwargs)

@@ -28,7 +28,12 @@ from frameloom.capture.values.base import Effect, Raised, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.container import TupleValue
 from frameloom.capture.values.containers.dictionary import DELETED, DefaultDictValue, DictValue
-from frameloom.capture.values.containers.iterator import UserIterator
+from frameloom.capture.values.containers.iterator import (
+    GetitemIterator,
+    GetitemReversed,
+    IteratorValue,
+    UserIterator,
+)
 from frameloom.capture.values.identity import identity_key
 from frameloom.capture.values.instance import InstanceValue
 from frameloom.capture.values.unchanged import ABSENT, is_unchanged
@@ -113,8 +118,6 @@ class ObjectValue(InstanceValue):
 
     def reverse(self, t: Tracer) -> Value:
         """Returns `reversed` of an object with `__reversed__`, or with `__len__` and `__getitem__`."""
-        from frameloom.capture.values.containers.iterator import GetitemReversed
-
         if (result := self.call_special(t, "__reversed__")) is not None:
             return result
         if self.special("__len__") is MISSING or self.special("__getitem__") is MISSING:
@@ -122,8 +125,6 @@ class ObjectValue(InstanceValue):
         return GetitemReversed(self, self.length(t))
 
     def iterate(self, t: Tracer) -> Value:
-        from frameloom.capture.values.containers.iterator import GetitemIterator, IteratorValue
-
         result = self.call_special(t, "__iter__")
         if result is not None:
             if isinstance(result, IteratorValue):

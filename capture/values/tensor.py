@@ -85,6 +85,7 @@ class TensorValue(Value):
         return "tensor"
 
     def getattr(self, t: Tracer, name: str) -> Value:
+        # imports this module
         from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
 
         attribute = class_attribute(self.type(), name)  # noted: methods of tensors can be replaced

@@ -148,7 +148,7 @@ def _extreme(kind: str, a: Node, b: Node) -> Node:
 def _element_at_position(w: Memory, before: Node) -> Node:
     """Returns a leaf for the element's current value. It is loaded again at every position, also if its
     address depends on fewer axes."""
-    from frameloom.codegen.cpp.value import Value
+    from frameloom.codegen.cpp.value import Value  # the writer imports this module
 
     open_axes = tuple(a for s in w.scopes for a in s.variables)
     shape = tuple(a.extent for a in open_axes)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.bytecode.opcodes import END_FOR_LENGTH, PY312
+from frameloom.capture.bytecode.opcodes import END_FOR_LENGTH
+from frameloom.capture.interpreter.generator import GeneratorValue, finish_send
 from frameloom.capture.interpreter.opcodes.registry import handles
 from frameloom.capture.speculation.assume import assume, side_that_does_not_raise
 from frameloom.capture.symbolic.branch_relevance import assumable_answer
 from frameloom.capture.symbolic.short_circuits import decided_later
-from frameloom.capture.values.base import Raised, Value
+from frameloom.capture.values.base import Raised
 from frameloom.capture.values.const import ConstValue, is_none
 from frameloom.capture.values.containers.iterator import IteratorValue, UserIterator
 from frameloom.capture.values.numbers.number import NumberValue
@@ -134,8 +135,6 @@ def yield_value(frame: Frame, ins: Instr) -> None:
 def send(frame: Frame, ins: Instr) -> Instr | None:
     """Runs a step of `yield from`: passes the inner iterator's items on. At its end, jumps with its result on
     top."""
-    from frameloom.capture.interpreter.generator import GeneratorValue
-
     sent = frame.pop()
     inner = frame.t.look(frame.stack[-1])
     if isinstance(inner, GeneratorValue):
@@ -153,14 +152,6 @@ def send(frame: Frame, ins: Instr) -> Instr | None:
         frame.push(item)
         return None
     return finish_send(frame, ins, ConstValue(None))
-
-
-def finish_send(frame: Frame, ins: Instr, result: Value) -> Instr | None:
-    """Ends a `yield from` with the result of the inner generator, which is popped from the stack."""
-    if not PY312:
-        frame.pop_raw()  # 3.12 keeps the iterator for END_SEND
-    frame.push(result)
-    return ins.target
 
 
 @handles("END_SEND")

@@ -15,7 +15,7 @@ import torch
 from frameloom.capture.guards.class_lookup import class_attribute
 from frameloom.capture.values.base import Effect, Value
 from frameloom.capture.values.const import NONE, ConstValue, boolean
-from frameloom.capture.values.containers.container import plain
+from frameloom.capture.values.containers.container import TupleValue, plain
 from frameloom.capture.values.containers.iterator import SequenceIterator
 from frameloom.capture.values.identity import is_own, pin_key
 from frameloom.capture.values.kinds import container, kind
@@ -368,8 +368,6 @@ class DictIterator(SequenceIterator):
         return self
 
     def _item(self, t: Tracer) -> Value | None:
-        from frameloom.capture.values.containers.container import TupleValue
-
         key = super()._item(t)
         if key is None or self.kind == "keys":
             return key

@@ -251,6 +251,7 @@ class EnumerateValue(BuiltinIterator):
         self.count = count
 
     def step(self, t: Tracer) -> Value | None:
+        # imports this module
         from frameloom.capture.values.containers.container import TupleValue
 
         item = self.inner.step(t)
