@@ -129,9 +129,19 @@ def _wrap_callable(fn: Any, options: Options) -> Any:
         jitted = _wrap(call, options)
         jitted.is_call = True
         return types.MethodType(jitted, fn)
-    raise OptionError(
-        f"jit takes Python functions, methods and modules, not {type(fn).__name__} ({fn!r})"
-    )
+    if callable(fn):  # written in C, such as torch.sin
+        return _wrap(_in_python(fn), options)
+    raise OptionError(f"jit takes functions, methods and modules, not {type(fn).__name__} ({fn!r})")
+
+
+def _in_python(fn: Any) -> Any:
+    """Returns a Python function that calls a callable written in C."""
+
+    @functools.wraps(fn, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    return call
 
 
 def _wrap(function: Any, options: Options) -> Any:

@@ -153,7 +153,7 @@ def call_function(
         if getattr(real, "__frameloom_disable__", False):
             raise Break("disabled", f"{function.name}(...)")
         if policy.is_other_compilers(real):
-            if policy.is_torchs_own(real._torchdynamo_orig_callable):
+            if policy.is_torchs_own(real._torchdynamo_orig_callable) or policy.is_compiled(real):
                 original = function.getattr(t, "_torchdynamo_orig_callable")
                 return t.call(original, args, kwargs)
             raise Break("library_call", f"{function.name}(...), which is left to torch.compile")

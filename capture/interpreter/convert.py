@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.guards.class_lookup import HEAP_TYPE
+from frameloom.capture.tensors.constant_folding import known_value
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.leaves import is_leaf, note_leaf
 from frameloom.capture.values.base import NotConstant, Value
@@ -107,7 +108,10 @@ def index(
     """Returns a Python int, like `operator.index`."""
     value = t.look(value)
     if isinstance(value, TensorValue):
-        raise Break("item", "a tensor used as an index")
+        known = known_value(value.fake, t.recorder)
+        if known is None or known.numel() != 1 or known.is_floating_point() or known.is_complex():
+            raise Break("item", "a tensor used as an index")
+        return int(known.item())
     if value.type().__flags__ & HEAP_TYPE:
         result = getattr(value, "call_special", lambda *_: None)(t, "__index__")
         value = value if result is None else result

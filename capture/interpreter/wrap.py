@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import threading
 import weakref
 from collections import OrderedDict, defaultdict
 from types import (
@@ -59,7 +60,7 @@ from frameloom.capture.values.module import ModuleValue
 from frameloom.capture.values.numbers.symbolic import SymbolicNumber
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.opaque import OpaqueValue
-from frameloom.capture.values.proxy import realize_proxy
+from frameloom.capture.values.proxy import realize_proxy, realize_thread_local
 from frameloom.capture.values.static import ClassValue, PyModuleValue
 from frameloom.capture.values.weak import realize_weakref
 
@@ -350,3 +351,4 @@ def _cell(t: Tracer, obj: Any, origin: Origin) -> Value:
 
 
 kind(weakref.ref)(realize_weakref)
+kind(threading.local)(realize_thread_local)

@@ -95,6 +95,15 @@ static PyObject *read_dict(PyObject *object) {
     return dict;
 }
 
+/* The attributes that this thread has in a `threading.local` (not of a subclass, whose `__init__` would run).
+ */
+static PyObject *load_thread_dict(const Step *Py_UNUSED(step), PyObject *object,
+                                  const Call *Py_UNUSED(call)) {
+    PyObject *dict = PyObject_GetAttrString(object, "__dict__");
+    if (dict == NULL) PyErr_Clear();
+    return dict;
+}
+
 static PyObject *load_type(const Step *Py_UNUSED(step), PyObject *object, const Call *Py_UNUSED(call)) {
     return (PyObject *)Py_TYPE(object);
 }
@@ -210,6 +219,7 @@ const GuardKind guard_loads[] = {
     {"attr", take_name, .load = load_attr, .fresh = 1, .path_text = attr_path},
     /* the instance's __dict__ */
     {"dict", .load = load_dict, .move = MOVE_DICT, .read = read_dict, .path = "%U.__dict__"},
+    {"thread_dict", .load = load_thread_dict, .fresh = 1, .path = "%U.__dict__"},
     {"type", .load = load_type, .path = "type(%U)"},
     /* index, of a list or tuple (subclasses too, by C layout) or an added sequence type */
     {"item", take_index, .load = load_item, .holds = WITH_TUPLE, .path = "%U[%S]"},

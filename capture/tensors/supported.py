@@ -114,3 +114,7 @@ def check_result(result: Any, fn: Any) -> None:
     elif isinstance(result, list | tuple):
         for r in result:
             check_result(r, fn)
+    elif isinstance(result, dict):
+        check_result(list(result.values()), fn)
+    elif hasattr(type(result), "__next__"):  # it holds tensors of the capture where nobody looks
+        raise Break("unsupported_call", f"{getattr(fn, '__name__', fn)} returns an iterator")

@@ -7,7 +7,7 @@ Attributes written during the capture are kept in `attributes` and written back 
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, namedtuple
 from functools import _lru_cache_wrapper, cached_property
 from types import (
     FunctionType,
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from frameloom.capture.guards.source import Origin
     from frameloom.capture.interpreter.tracer import Tracer
 
+FIELD = type(
+    vars(namedtuple("_", "field"))["field"]
+)  # of the descriptors for fields of namedtuples
 GENERIC_READERS = [
     cls.__getattribute__
     for cls in (object, dict, list, tuple, OrderedDict, SimpleNamespace, BaseException)
@@ -161,6 +164,9 @@ class InstanceValue(Value):
             return attributes_of(t, self)
         if is_own_slot(self.cls, name, attribute):
             return self._slot(t, name, attribute)
+        if type(attribute) is FIELD and self.payload is not None:
+            place, _ = attribute.__reduce__()[1]
+            return self.payload.getitem(t, ConstValue(place))
         if name == "__class__":
             return t.pinned(self.cls)
         if type(attribute) in (MethodDescriptorType, WrapperDescriptorType):

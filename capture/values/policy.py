@@ -75,6 +75,7 @@ INTERPRETED_TOP_LEVEL = frozenset({
 INTERPRETED_TORCH = (
     "torch.nn.modules", "torch.nn.utils", "torch.__future__", "torch.nn.parameter", "torch.utils._pytree", "torch.nn.attention",
     "torch.ao.nn", "torch._library.custom_ops", "torch.utils._contextlib", "torch.utils.hooks", "torch.utils._foreach_utils", "torch.autograd.grad_mode", "torch.amp.autocast_mode", "torch.optim", "torch.distributions",
+    "torch.fx.graph_module", "torch.ao.quantization.stubs",
 )  # fmt: skip
 
 
@@ -152,6 +153,13 @@ def is_other_compilers(function: FunctionType) -> bool:
     """Whether the function wraps one that `torch.compile` was asked to compile or to leave alone. Such a
     function, with all that it calls, is left to `torch.compile`."""
     return "_torchdynamo_orig_callable" in function.__dict__ and is_torchs(function.__globals__)
+
+
+def is_compiled(function: FunctionType) -> bool:
+    """Whether `torch.compile` made the function. Inside a compiled function, also one of that compiler, the
+    original is captured with its caller."""
+    marks = function.__dict__
+    return "_torchdynamo_inline" in marks and "_torchdynamo_disable" not in marks
 
 
 def is_torchs_own(function: object) -> bool:

@@ -1,4 +1,5 @@
-"""`types.MappingProxyType`: a read-only view of another object's mapping."""
+"""Objects that show what another one holds: `types.MappingProxyType`, and `threading.local`, whose attributes are
+those of the thread."""
 
 from __future__ import annotations
 
@@ -6,9 +7,11 @@ import gc
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from frameloom.capture.guards.class_lookup import MISSING, class_attribute
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.opaque import OpaqueValue
 
 if TYPE_CHECKING:
     from frameloom.capture.guards.source import Origin
@@ -66,3 +69,22 @@ def is_mapping(value: Value) -> bool:
     return isinstance(value, DictValue) or (
         isinstance(value, ObjectValue) and isinstance(value.payload, DictValue)
     )
+
+
+class ThreadLocalValue(OpaqueValue):
+    """A `threading.local` itself. Instances of subclasses are opaque: their first use in a thread runs
+    `__init__`."""
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        own, place = vars(self.real), self.origin.child("thread_dict")
+        if name in own:
+            return t.look(t.wrap(own[name], place.child("key", name)))
+        if class_attribute(type(self.real), name) is not MISSING:
+            return super().getattr(t, name)
+        t.guards.add(place, "no_key", name)
+        return t.raise_no_attribute("'_thread._local' object", name)
+
+
+def realize_thread_local(t: Tracer, real: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "is", real)
+    return ThreadLocalValue(real, origin)

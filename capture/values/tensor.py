@@ -58,12 +58,12 @@ PROPERTIES = frozenset(
 COMPUTED = {"T", "mT", "H", "mH", "real", "imag"}
 NEEDS_DATA = {
     "item": "item", "tolist": "item", "numpy": "numpy", "__bool__": "item", "__int__": "item", "__float__": "item",
-    "__index__": "item", "__complex__": "item", "__array__": "numpy", "data_ptr": "data_pointer", "storage": "data_pointer",
+    "__index__": "item", "__complex__": "item", "__array__": "numpy", "data_ptr": "data_pointer", "const_data_ptr": "data_pointer", "mutable_data_ptr": "data_pointer", "storage": "data_pointer",
     "untyped_storage": "data_pointer", "backward": "autograd", "register_hook": "autograd", "retain_grad": "autograd",
     "requires_grad_": "autograd", "__cuda_array_interface__": "data_pointer", "__dlpack__": "numpy",
     "is_shared": "data_pointer", "is_set_to": "data_pointer",
     "share_memory_": "data_pointer", "set_": "data_pointer", "resize_": "data_pointer",
-    "apply_": "item", "map_": "item", "map2_": "item",
+    "apply_": "item", "map_": "item", "map2_": "item", "__hash__": "identity", "__dir__": "identity",
 }  # fmt: skip
 
 

@@ -11,11 +11,13 @@ from typing import Any
 import torch
 from torch.testing._internal import common_utils
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo import core
 
 # PyTorch's own test helpers forbid setting flags of its backends in the whole process; other tests do that.
 torch.backends.disable_global_flags.__globals__["__allow_nonbracketed_mutation_flag"] = True
 # They look for the unittest method that asks for samples on the stack, which takes ten times as long as the samples; there is none.
-common_utils.extract_test_fn = lambda: None
+for _module in (common_utils, core):
+    _module.extract_test_fn = lambda: None
 
 DTYPES = {
     "float32": torch.float32,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.library.builtins import method
 from frameloom.capture.values.base import Value
+from frameloom.capture.values.containers.dictionary import ViewValue
 from frameloom.capture.values.containers.sets import (
     SetValue,
     as_set,
@@ -137,6 +138,7 @@ def _of_each(wanted: bool) -> Any:
 
 method(SetValue, set.issuperset, frozenset.issuperset)(_of_each(False))
 method(SetValue, set.isdisjoint, frozenset.isdisjoint)(_of_each(True))
+method(ViewValue, type({}.keys()).isdisjoint, type({}.items()).isdisjoint)(_of_each(True))
 
 
 @method(SetValue, set.__contains__, frozenset.__contains__)

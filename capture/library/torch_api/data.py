@@ -135,5 +135,12 @@ def _converted(convert: type, otherwise: Known) -> Known:
     return handler
 
 
+@knows(range, least=1, most=3)
+def _range(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    bounds = [t.look(a) for a in args]
+    known = [ConstValue(t.index(b)) if isinstance(b, TensorValue) else b for b in bounds]
+    return t.evaluate(range, known, {})
+
+
 for _convert in (int, float):
     FUNCTIONS[_convert] = _converted(_convert, FUNCTIONS[_convert])

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 # --- torch
 
 
+@knows(torch.Tensor.__iter__, least=1, most=1)
+def _iter(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return t.look(args[0]).iterate(t)
+
+
 # These modules behave differently when compiled, so they get the answer no: optimizers compute with float32
 # in place of Python's numbers, an encoder fills padding with values other than zero, hooks that are always
 # called are not called if a module raises.

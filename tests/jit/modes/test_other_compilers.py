@@ -1,4 +1,4 @@
-"""What PyTorch's own compiler was asked to compile, or to leave alone, is left to it; that it is there changes nothing else.
+"""What PyTorch's own compiler was asked to compile is captured with its caller; what it was asked to leave alone breaks the graph.
 
 In processes of their own: that compiler patches PyTorch when it is imported.
 """
@@ -19,7 +19,7 @@ def test_a_function_compiled_by_pytorch():
         from tests.helpers import check
 
         compiled = torch.compile(lambda x: x.sin() + 1, backend="eager")
-        check(lambda x: compiled(x * 2) + 1, torch.ones(3), breaks=1, calls=3)
+        check(lambda x: compiled(x * 2) + 1, torch.ones(3), breaks=0, calls=3)
     """)
 
 
@@ -87,4 +87,18 @@ def test_modules_made_and_copied_beside_it():
         check(lambda x: torch.nn.Sequential(torch.nn.ReLU(), torch.nn.GELU())(x), torch.randn(3), breaks=0)
         check(lambda x: net[:1](x), torch.randn(3), breaks=0)
         check(lambda x: copy.deepcopy(net)(x), torch.randn(3))
+    """)
+
+
+def test_a_module_compiled_by_pytorch():
+    run("""
+        import torch, frameloom
+
+        module = torch.compile(torch.nn.Linear(3, 3), backend="eager")
+        x = torch.ones(2, 3)
+        jitted = frameloom.jit(lambda x: module(x.sin()) + 1, fullgraph=True, backend="eager")
+        assert torch.equal(jitted(x), module._orig_mod(x.sin()) + 1)
+        module.register_forward_hook(lambda module, args, result: result * 2)
+        plain = module(x.sin()) + 1
+        assert torch.equal(frameloom.jit(lambda x: module(x.sin()) + 1, backend="eager")(x), plain)
     """)
