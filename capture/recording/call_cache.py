@@ -7,15 +7,16 @@ than add ops and write to its arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.fx
+from torch.fx.node import Node, map_arg
 
+from frameloom.capture.recording.captured_graph import recorded_behind
 from frameloom.capture.tensors.fake import Fake
-from frameloom.capture.tensors.functionalize import IDENTITIES, write
+from frameloom.capture.tensors.functionalize import IDENTITIES, ViewOf, write
 from frameloom.capture.tensors.schema import fakes_in, properties_of
 from frameloom.capture.values.numbers.symbolic import SYMBOLS
 
@@ -38,25 +39,10 @@ class _Uncacheable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _InputRef:
-    """The k-th tensor or number among the arguments."""
-
-    k: int
-
-
-@dataclass(frozen=True, slots=True)
-class _LocalRef:
-    """The k-th op of the call, or the k-th tensor that it made."""
-
-    k: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Op:
-    op: str
-    target: Any
-    name: str | None
-    grad: bool  # whether it is marked as not followed by autograd
+    """A recorded node, as it was at the end of the call."""
+
+    node: Node
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     val: Any
@@ -64,23 +50,24 @@ class _Op:
 
 @dataclass(frozen=True, slots=True)
 class _NewTensor:
-    """A tensor that the call made: its layout and its node at the end. `alias`: how it is a view of the
-    `parent`-th tensor."""
+    """A tensor that the call made, as it was at the end of the call."""
 
-    meta: torch.Tensor
-    device: torch.device
-    node: int
+    fake: Fake
+    node: Node
     version: int
-    parent: int = 0
-    alias: Any = None
+    view_of: ViewOf | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Script:
+    """What a call has recorded, in terms of its own nodes and tensors; a replay puts others in their place."""
+
+    given: tuple[Any, ...]  # its tensors and numbers
+    reads: dict[Node, int]  # their nodes before the call
     ops: tuple[_Op, ...]
     news: tuple[_NewTensor, ...]
     # argument, its new value, how many writes autograd counts
-    writes: tuple[tuple[int, Any, int], ...]
+    writes: tuple[tuple[int, Node, int], ...]
     n_ops: int
     result: Any
 
@@ -100,14 +87,18 @@ class _Arguments:
         self.shares = False  # whether two tensors share memory
         self.versions: list[int] = []  # autograd's version counter of each tensor
 
+    @property
+    def tensors(self) -> list[Fake]:
+        return [a for a in self.given if type(a) is Fake]
+
     def watch(self) -> None:
         """Notes the state that the call may change; the call is dispatched after it."""
         self.shares = self.has_common_memory()
-        self.versions = [a._version for a in self.given if type(a) is Fake]
+        self.versions = [a._version for a in self.tensors]
 
     def has_common_memory(self) -> bool:
         """Whether two of the tensors share memory."""
-        fakes = [a for a in self.given if type(a) is Fake]
+        fakes = self.tensors
         return len({id(a.memory) for a in fakes}) < len(fakes)
 
     def token(self, a: Any) -> Hashable:
@@ -185,64 +176,43 @@ class Calls:
         script = self._scripts.get(given.key)
         if script is None or (script.writes and given.has_common_memory()):
             return None
-        recorder, fakes = self.recorder, given.given
-        news = [Fake(new.meta, new.device) for new in script.news]
-        nodes: list[torch.fx.Node] = []
-        grad = torch.is_grad_enabled()
-
-        def node_of(a: Any) -> Any:
-            cls = type(a)
-            if cls is _InputRef:
-                argument = fakes[a.k]
-                return argument.node if type(argument) is Fake else recorder.node_of(argument)
-            if cls is _LocalRef:
-                return nodes[a.k]
-            if cls in (list, tuple):
-                return cls(map(node_of, a))
-            return a
-
-        def value_of(a: Any) -> Any:
-            cls = type(a)
-            if cls is _InputRef:
-                return fakes[a.k]
-            if cls is _LocalRef:
-                return news[a.k]
-            if cls in (list, tuple):
-                return cls(map(value_of, a))
-            return a
-
+        recorder, call, grad = self.recorder, self.recorder.current_call, torch.is_grad_enabled()
+        nodes = {node: self._node_of(given.given[k]) for node, k in script.reads.items()}
+        news = [Fake(new.fake.meta, new.fake.device) for new in script.news]
+        before = (*script.given, *(new.fake for new in script.news))
+        values = dict(zip(map(id, before), (*given.given, *news), strict=True))
         for op in script.ops:
-            node = recorder.graph.create_node(op.op, op.target, name=op.name)
-            node.args = tuple(map(node_of, op.args))
-            if op.kwargs:
-                node.kwargs = {name: node_of(a) for name, a in op.kwargs.items()}
-            node.meta["val"] = value_of(op.val)
-            node.meta["stack"], node.meta["site"] = (
-                recorder.current_call.where,
-                recorder.current_call.site,
+            node = recorder.graph.create_node(
+                op.node.op, op.node.target, name=_name(op.node.target)
             )
-            if op.grad:
+            node.args, kwargs = map_arg((op.args, op.kwargs), nodes.__getitem__)
+            if kwargs:
+                node.kwargs = kwargs
+            node.meta.update(val=_with(values, op.val), stack=call.where, site=call.site)
+            if "grad" in op.node.meta:
                 node.meta["grad"] = False
-            nodes.append(node)
+            nodes[op.node] = node
         for fake, new in zip(news, script.news, strict=True):
-            if new.alias is None:
+            if new.view_of is None:
                 fake.memory = recorder.memory_of(fake)
             else:
-                parent = news[new.parent]
-                fake.memory, fake.view_of = parent.memory, replace(new.alias, parent=parent)
-            fake.node = nodes[new.node]
-            fake.version = new.version
+                parent = values[id(new.view_of.parent)]
+                fake.memory, fake.view_of = parent.memory, replace(new.view_of, parent=parent)
+            fake.node, fake.version = nodes[new.node], new.version
             fake.memory.version = max(fake.memory.version, new.version)
         recorder.fakes += news
         recorder.n_ops += script.n_ops
         for k, value, count in script.writes:
-            target = fakes[k]
+            target = given.given[k]
             if target.memory.root.requires_grad and not (target.requires_grad and grad):
                 recorder.history.hidden_writes = True
-            write(target, node_of(value), recorder)
+            write(target, nodes[value], recorder)
             for _ in range(count):
                 torch.autograd.graph.increment_version(target)
-        return (value_of(script.result),)
+        return (_with(values, script.result),)
+
+    def _node_of(self, a: Any) -> Any:
+        return a.node if type(a) is Fake else self.recorder.node_of(a)
 
     # --- recording scripts
 
@@ -264,130 +234,78 @@ class Calls:
             or recorder.from_data.looks_at_data
         ):
             raise _Uncacheable
-        nodes = list(_since(recorder.graph, before[0]))
-        place = {node: k for k, node in enumerate(nodes)}
+        nodes = recorded_behind(before[0])
         news = recorder.fakes[recorder.current_call.old :]
-        made = {id(fake): k for k, fake in enumerate(news)}
-        fakes = given.given
-        numbers = {}
-        for k, a in enumerate(fakes):
-            if type(a) is not Fake:
-                node = recorder.node_of(a)
-                if a.node.number.is_specialized or not isinstance(node, torch.fx.Node):
-                    raise _Uncacheable
-                if node in numbers:
-                    raise _Uncacheable
-                numbers[node] = k
         written = self._written(given, before)
         if written and given.shares:
             raise _Uncacheable  # the key does not cover the result of that
-        earlier = {node: k for k, (node, _) in written.items()}
-        if len(earlier) < len(written) or not (nodes or given.key[0] in QUESTIONS):
+        if not nodes and given.key[0] not in QUESTIONS:
             raise _Uncacheable
-        for k, a in enumerate(fakes):
-            if type(a) is Fake and k not in written:
-                if a.node in earlier:
-                    raise _Uncacheable  # it is unclear whose value the node is
-                earlier[a.node] = k
-        used: set[int] = set()
-
-        def node_token(a: Any) -> Any:
-            if isinstance(a, torch.fx.Node):
-                if (k := place.get(a)) is not None:
-                    return _LocalRef(k)
-                k = earlier.get(a, numbers.get(a))
-                if k is None:
-                    raise _Uncacheable
-                used.add(k)
-                return _InputRef(k)
-            if isinstance(a, list | tuple):
-                if type(a) not in (list, tuple, torch.fx.immutable_collections.immutable_list):
-                    raise _Uncacheable
-                return (tuple if type(a) is tuple else list)(map(node_token, a))
-            if isinstance(a, (torch.Tensor, dict, *SYMBOLS)):
+        reads: dict[Node, int] = {}
+        for k, a in enumerate(given.given):
+            node = written[k][0] if k in written else self._node_of(a)
+            if type(a) is not Fake and a.node.number.is_specialized:
                 raise _Uncacheable
-            return a
-
-        def value_token(a: Any) -> Any:
-            if isinstance(a, Fake):
-                if (k := made.get(id(a))) is not None:
-                    return _LocalRef(k)
-                if (k := given.place.get(id(a))) is not None:
-                    return _InputRef(k)
-                raise _Uncacheable
-            if type(a) in (list, tuple):
-                return type(a)(map(value_token, a))
-            if type(a) in PLAIN and type(a) is not str:
-                return a
+            if not isinstance(node, Node) or node in reads:
+                raise _Uncacheable  # it is unclear whose value the node is
+            reads[node] = k
+        known = {*reads, *nodes}
+        used = {n for node in nodes for n in node.all_input_nodes}
+        writes = tuple((k, given.given[k].node, count) for k, (_, count) in written.items())
+        if not known.issuperset((*used, *(node for _, node, _ in writes))):
             raise _Uncacheable
-
-        ops = []
+        if any(type(given.given[k]) is not Fake for node, k in reads.items() if node not in used):
+            raise _Uncacheable  # the call read the number itself
+        fakes = {id(fake) for fake in (*given.tensors, *news)}
         for node in nodes:
             tags = getattr(node.target, "tags", ())
             if (
                 node.op not in ("call_function", "get_attr")
                 or not node.meta.keys() <= REPLAYABLE_META
+                or torch.Tag.nondeterministic_seeded in tags
+                or node.meta.get("val") is None
             ):
                 raise _Uncacheable
-            if torch.Tag.nondeterministic_seeded in tags or node.meta.get("val") is None:
-                raise _Uncacheable
-            ops.append(
-                _Op(
-                    node.op,
-                    node.target,
-                    _name(node.target),
-                    "grad" in node.meta,
-                    tuple(map(node_token, node.args)),
-                    {k: node_token(v) for k, v in node.kwargs.items()},
-                    value_token(node.meta["val"]),
-                )
-            )
-        if not set(numbers.values()) <= used:
-            raise _Uncacheable  # the call read the number itself
-        described = []
+            _check_value(node.meta["val"], fakes)
+        _check_value(result, fakes)
+        self._check_new(news, {*nodes}, result)
+        return _Script(
+            tuple(given.given),
+            reads,
+            tuple(_Op(n, n.args, n.kwargs, n.meta["val"]) for n in nodes),
+            tuple(_NewTensor(f, f.node, f.version, f.view_of) for f in news),
+            writes,
+            recorder.n_ops - before[1],
+            _with({}, result),  # the program may change the list that it gets
+        )
+
+    def _check_new(self, news: Sequence[Fake], nodes: Collection[Node], result: Any) -> None:
+        """Checks that a replay can make such tensors."""
+        made = {id(fake) for fake in news}
         reached = {id(fake) for fake in fakes_in((result,))}
-        of_memory: dict[int, int] = {}  # how many tensors with this memory the program gets
+        seen: set[int] = set()  # memories of tensors that the program gets
         for fake in news:
-            memory = fake.memory
-            if memory is None or memory.inference or fake.requires_grad or fake.node not in place:
+            memory, view = fake.memory, fake.view_of
+            if memory is None or memory.inference or fake.requires_grad or fake.node not in nodes:
                 raise _Uncacheable
             if fake.meta.is_conj() or fake.meta.is_neg():
                 raise _Uncacheable
-            parent, alias = 0, fake.view_of
             if id(fake) in reached:
-                of_memory[id(memory)] = of_memory.get(id(memory), 0) + 1
-                if fake.version != memory.version:
-                    raise _Uncacheable
-            if alias is not None:
                 # Autograd treats views as views, so the program may see at most one of those made here.
-                if not _is_whole(fake) or id(alias.parent) not in made:
+                if fake.version != memory.version or id(memory) in seen:
                     raise _Uncacheable
-                parent, alias = made[id(alias.parent)], replace(alias, parent=None)
-            elif memory.root is not fake:
+                seen.add(id(memory))
+            if view is None and memory.root is not fake:
                 raise _Uncacheable
-            described.append(
-                _NewTensor(fake.meta, fake.device, place[fake.node], fake.version, parent, alias)
-            )
-        if max(of_memory.values(), default=0) > 1:
-            raise _Uncacheable
-        writes = []
-        for k, (_, count) in written.items():
-            value = node_token(fakes[k].node)
-            writes.append((k, value, count))
-        return _Script(
-            tuple(ops),
-            tuple(described),
-            tuple(writes),
-            recorder.n_ops - before[1],
-            value_token(result),
-        )
+            if view is not None and (not _is_whole(fake) or id(view.parent) not in made):
+                raise _Uncacheable
 
     def _written(self, given: _Arguments, before: Any) -> dict[int, tuple[Any, int]]:
         """Maps each argument that the call has written once to its node before the write and to the number of
         writes that autograd counts."""
         previous: dict[int, tuple[Any, int]] = {}
         own = {id(fake) for fake in self.recorder.fakes[self.recorder.current_call.old :]}
-        roots = {id(a.memory.root) for a in given.given if type(a) is Fake}
+        roots = {id(a.memory.root) for a in given.tensors}
         for was in self.recorder.undo[before[2] :]:
             fake, node, version = was.fake, was.node, was.version
             if id(fake) in own:
@@ -397,15 +315,13 @@ class Calls:
                 previous.setdefault(k, (node, version))
             elif k is not None or id(fake) not in roots:
                 raise _Uncacheable
-        counts = [a._version for a in given.given if type(a) is Fake]
         result = {}
-        tensors = [k for k, a in enumerate(given.given) if type(a) is Fake]
-        for k, now, then in zip(tensors, counts, given.versions, strict=True):
+        for fake, then in zip(given.tensors, given.versions, strict=True):
+            k, now = given.place[id(fake)], fake._version
             if (k in previous) != (now != then):
                 raise _Uncacheable
             if k in previous:
                 node, version = previous[k]
-                fake = given.given[k]
                 if fake.version != version + 1 or fake.memory.version != fake.version:
                     raise _Uncacheable
                 result[k] = (node, now - then)
@@ -422,13 +338,20 @@ def _is_whole(fake: Fake) -> bool:
     return True
 
 
-def _since(graph: torch.fx.Graph, last: Any) -> Iterator[torch.fx.Node]:
-    nodes = []
-    for node in reversed(graph.nodes):
-        if node is last:
-            break
-        nodes.append(node)
-    return reversed(nodes)
+def _with(values: Mapping[int, Any], a: Any) -> Any:
+    """Returns a structure of tensors with others in their place, which `values` has by identity."""
+    if type(a) in (list, tuple):
+        return type(a)([_with(values, part) for part in a])
+    return values.get(id(a), a)
+
+
+def _check_value(a: Any, fakes: Collection[int]) -> None:
+    """Checks that a replay can make such a value."""
+    if type(a) in (list, tuple):
+        for part in a:
+            _check_value(part, fakes)
+    elif id(a) not in fakes and (type(a) not in PLAIN or type(a) is str):
+        raise _Uncacheable
 
 
 def _name(target: Any) -> str | None:
