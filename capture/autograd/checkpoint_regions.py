@@ -6,25 +6,21 @@ changed or not, without a check."""
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.fx
 
+from frameloom.capture.autograd.history import NO_END, Histories
 from frameloom.capture.autograd.redrawn import STATE, operands_of
 from frameloom.capture.recording.backward_marks import FROM
 from frameloom.capture.recording.captured_graph import copy_node
 from frameloom.capture.tensors.schema import draws
 from frameloom.errors import Break
 
-if TYPE_CHECKING:
-    from frameloom.capture.autograd.history import Histories
-
 Node = torch.fx.Node
-NO_END = 1 << 64
 REGION = "region"  # in a node's meta: its Region
 
 
@@ -35,9 +31,8 @@ class NodeRange:
 
     first: int
     end: int
-    arguments: tuple[
-        tuple[Any, int], ...
-    ]  # per tensor argument: its Memory and the number of its counted writes
+    # per tensor argument: its Memory and the number of its counted writes
+    arguments: tuple[tuple[Any, int], ...]
 
 
 @dataclass(frozen=True)
@@ -173,22 +168,17 @@ def _with_copies(graph: torch.fx.Graph) -> dict[Node, Node]:
     copies: dict[Node, Node] = {}
     for n in nodes:
         if n in wanted and _is_copied(n):
-            own = {
-                a: copies[a]
-                for a in n.all_input_nodes
-                if a in copies and _node_range(a) is _node_range(n)
-            }
+
+            def operand(a: Node) -> Node:
+                return copies.get(a, a) if _node_range(a) is _node_range(n) else a
+
             # Inserted before `n`: nodes after the last node of the recording belong to the derivatives.
             with graph.inserting_before(n):
-                copies[n] = copy_node(graph, n, functools.partial(_or_itself, own))
+                copies[n] = copy_node(graph, n, operand)
             copies[n].meta[REGION] = replace(n.meta[REGION], is_result=False, recomputed=True)
     for user, n in derivative:
         user.replace_input_with(n, copies.get(n, n))
     return copies
-
-
-def _or_itself(instead: dict[Node, Node], n: Node) -> Node:
-    return instead.get(n, n)
 
 
 def _is_copied(n: Node) -> bool:

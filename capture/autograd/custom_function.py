@@ -20,7 +20,12 @@ from torch.fx.node import map_aggregate
 
 from frameloom.capture.autograd.gradient_layouts import PINNED, propagate_layouts, value_of
 from frameloom.capture.recording.backward_marks import FUNCTION, note_node
-from frameloom.capture.recording.captured_graph import Layout, function_of, graph_of
+from frameloom.capture.recording.captured_graph import (
+    Layout,
+    function_of,
+    graph_of,
+    recorded_behind,
+)
 from frameloom.capture.recording.static_graph import graph_at_sizes, sizes_in
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import current
@@ -49,9 +54,8 @@ class Derivative:
     function: str  # the name of the class alone
     graph: torch.fx.Graph
     reads: tuple[Node, ...]
-    memories: tuple[
-        tuple[Any, int], ...
-    ]  # of what it reads, with their versions when the function was called
+    # of what it reads, with their versions when the function was called
+    memories: tuple[tuple[Any, int], ...]
     given: tuple[int, ...]  # results that have a gradient
     layouts: tuple[Layout, ...]  # of these
     made: tuple[int | None, ...]  # per tensor argument: the number of the graph's result
@@ -75,7 +79,10 @@ class Derivative:
             raise Break("gradient", f"what {self.name}.backward needs is changed in place")
         given = [gradients[k] for k in self.given]
         resolved = [g.resolve_conj().resolve_neg() for g in given]
-        graph = self._graph_for(resolved)
+        # Layouts of its results depend on those of the gradients.
+        layouts = [Layout.of(g) for g in resolved]
+        same = all(g.strides == own.strides for g, own in zip(layouts, self.layouts, strict=True))
+        graph = self.graph if same else self.graph_for(layouts)
         places = graph.find_nodes(op="placeholder")[len(self.reads) :]
         came, plain = (dict(zip(places, of, strict=True)) for of in (given, resolved))
         copies = dict(zip(graph.nodes, self.reads, strict=False))
@@ -94,16 +101,9 @@ class Derivative:
             elif node.op != "placeholder":
                 copies[node] = recorder.graph.node_copy(node, copies.__getitem__)
                 recorder.n_ops += 1
-        while last.next.op != "root":
-            last = last.next
-            note_node(last, FUNCTION)
+        for node in recorded_behind(last):
+            note_node(node, FUNCTION)
         return [None if k is None else outputs[k] for k in self.made]
-
-    def _graph_for(self, gradients: Sequence[Any]) -> torch.fx.Graph:
-        """Returns `graph` for gradients with these layouts: layouts of its results depend on them."""
-        if all(g.stride() == own.strides for g, own in zip(gradients, self.layouts, strict=True)):
-            return self.graph
-        return self.graph_for([Layout.of(g) for g in gradients])
 
     def graph_for(
         self, layouts: Sequence[Layout], sizes: Mapping[Symbol, int] | None = None
@@ -302,13 +302,7 @@ class Replay:
         return self._others[key]
 
     def _function(self, graph: torch.fx.Graph) -> Callable[..., Any]:
-        own = torch.fx.Graph()
-        copies: dict[Node, Node] = {}
-        for node in graph.nodes:
-            copies[node] = own.node_copy(node, copies.__getitem__)
-            if node.target is aten.copy.default:
-                copies[node].target = copied
-        return function_of(self._constants, own)
+        return function_of(self._constants, graph, {aten.copy.default: copied})
 
     def __call__(self, results: Any, operands: Any, reads: Any) -> Any:
         cls = ReplayedOnce if self.derivative.once else Replayed

@@ -14,7 +14,7 @@ import torch
 
 from frameloom.capture.autograd.outputs import DETACH
 from frameloom.capture.tensors.fake import Fake
-from frameloom.capture.tensors.functionalize import counts, is_inference
+from frameloom.capture.tensors.functionalize import counts, is_inference, views_in
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,10 @@ def _cuts(fake: Fake) -> list[Fake]:
 
 def _is_tracked_view(fake: Fake, cut: Fake) -> bool:
     """Whether it is `cut`, or autograd treats it as a view of `cut`."""
-    own = fake
-    while fake is not cut:
-        if not fake.view_of.is_known_view:
-            return False
-        fake = fake.view_of.parent
-    return own is cut or not (own.requires_grad or is_inference(own))
+    if fake is cut:
+        return True
+    known = all(view.is_known_view for view in views_in(fake, cut))
+    return known and not fake.requires_grad and not is_inference(fake)
 
 
 def detach_some(outputs: tuple[Any, ...], which: dict[int, Detached]) -> tuple[Any, ...]:

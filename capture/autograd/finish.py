@@ -15,8 +15,8 @@ from frameloom.capture.autograd.history import check_inputs
 from frameloom.capture.autograd.outputs import (
     Outputs,
     creation_of,
+    has_history,
     recorded_views,
-    refresh_histories,
     tracked_views,
 )
 from frameloom.capture.autograd.trace import Joint, wants_gradients
@@ -32,11 +32,8 @@ from frameloom.capture.recording.views import check_bits, check_memory_behind
 from frameloom.capture.recording.writes import forget_values, write_back
 from frameloom.capture.symbolic.saved_sizes import needed_for_sizes, symbols_in
 from frameloom.capture.tensors.fake import Fake
-from frameloom.capture.tensors.functionalize import current
-from frameloom.capture.tensors.schema import (
-    may_raise,
-    stays_unused,
-)
+from frameloom.capture.tensors.functionalize import current, view_chain
+from frameloom.capture.tensors.schema import may_raise, stays_unused
 from frameloom.config import config
 from frameloom.errors import Avoid
 
@@ -45,10 +42,12 @@ if TYPE_CHECKING:
 
 
 def remake_histories(recorder: Recorder, outputs: Sequence[Fake]) -> None:
-    """Lets autograd make new histories for views whose base was written to."""
+    """Lets autograd make new histories for views whose base was written to, and records their ops."""
     recorder.current_call.site = None
     with recorder:
-        refresh_histories(outputs)
+        for fake in outputs:
+            for f in view_chain(fake):
+                has_history(f)
 
 
 def finish(recorder: Recorder, outputs: Sequence[Fake]) -> CapturedGraph:

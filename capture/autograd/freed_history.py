@@ -51,7 +51,7 @@ class FreedPath:
 
 
 def with_freed_histories(
-    which: Mapping[int, FreedPath], outputs: tuple[Any, ...], *ends: Any
+    outputs: tuple[Any, ...], which: Mapping[int, FreedPath], *ends: Any
 ) -> tuple[Any, ...]:
     """Called from new code. Returns the outputs, those of `which` with a freed history, in the order in which
     they are computed from each other. A backward pass that starts from other outputs, too, reaches the ends
@@ -101,16 +101,11 @@ class FreedOutputs:
 
     def emit(self, r: Rebuilder) -> None:
         """Emits the call, with the outputs on top of the stack."""
-        code = r.code
-        code.emit("PUSH_NULL")
-        code.emit("SWAP", 2)
-        code.load_const(with_freed_histories)
-        code.emit("SWAP", 2)
-        code.load_const(self.which)
-        code.emit("SWAP", 2)
+        r.code.start_call_after(with_freed_histories)
+        r.code.load_const(self.which)
         for origin in self.ends:
             r.load_origin(origin)
-        code.call(2 + len(self.ends))
+        r.code.call(2 + len(self.ends))
 
 
 def _are_views(a: Fake, b: Fake) -> bool:

@@ -16,7 +16,7 @@ import torch.fx
 
 from frameloom.capture.autograd.prune import LEFT
 from frameloom.capture.recording.backward_marks import summed
-from frameloom.capture.recording.captured_graph import Layout, behind, graph_of
+from frameloom.capture.recording.captured_graph import Layout, behind, call_like, graph_of
 from frameloom.capture.shapes.device_layouts import on_device
 from frameloom.capture.shapes.registry import infer_node
 from frameloom.capture.shapes.view_rules import infer_size, view_strides
@@ -203,10 +203,9 @@ class _LayoutPropagation:
 
     def _clone(self, of: Node, user: Node, format: torch.memory_format, like: Fake) -> Node:
         with self.graph.inserting_before(user):
-            copy = self.graph.call_function(aten.clone.default, (of,))
-        copy.kwargs = {"memory_format": format}
-        copy.meta.update(of.meta, val=like)
-        return copy
+            return call_like(
+                self.graph, of, aten.clone.default, (of,), {"memory_format": format}, val=like
+            )
 
     def _restore(self, node: Node) -> None:
         """Gives the node its operands in the layouts of the recording."""
@@ -235,11 +234,10 @@ class _LayoutPropagation:
             numbers = [[*map(self._sizes.node, some)] for some in (like.shape, like.stride())]
         with self.graph.inserting_before(user):
             kwargs = {"dtype": like.dtype, "device": like.device}
-            empty = self.graph.call_function(aten.empty_strided.default, tuple(numbers), kwargs)
-            made = self.graph.call_function(aten.copy.default, (empty, of))
-        for node in (empty, made):
-            node.meta.update(of.meta, val=Fake(like.meta, like.device))
-        return made
+            args, val = tuple(numbers), Fake(like.meta, like.device)
+            empty = call_like(self.graph, of, aten.empty_strided.default, args, kwargs, val=val)
+            val = Fake(like.meta, like.device)
+            return call_like(self.graph, of, aten.copy.default, (empty, of), val=val)
 
 
 def _matches_inferred_layout(node: Node) -> bool:
@@ -314,17 +312,12 @@ def copy_with_layout(n: Node, like: Fake, recorder: Recorder) -> Node:
     """Returns a copy of `n` with the layout of `like`, which is contiguous except for strides of dimensions
     of size 1."""
     graph, shape = recorder.graph, tuple(like.shape)
-    # contiguous, whatever layout the gradient has in a pass
-    copy = graph.create_node(
-        "call_function",
-        torch.ops.aten.clone.default,
-        (n,),
-        {"memory_format": torch.contiguous_format},
+    plain, laid = (
+        Fake(empty_strided(shape, strides, like.dtype), like.device)
+        for strides in (strides_of(shape), like.stride())
     )
-    plain = empty_strided(shape, strides_of(shape), like.dtype)
-    copy.meta.update(n.meta, val=Fake(plain, like.device))
+    # whatever layout the gradient has in a pass
+    contiguous = {"memory_format": torch.contiguous_format}
+    copy = call_like(graph, n, aten.clone.default, (n,), contiguous, val=plain)
     layout = torch.fx.node.map_aggregate((shape, like.stride()), recorder.node_of)
-    view = graph.create_node("call_function", torch.ops.aten.as_strided.default, (copy, *layout))
-    laid = empty_strided(shape, like.stride(), like.dtype)
-    view.meta.update(n.meta, val=Fake(laid, like.device))
-    return view
+    return call_like(graph, n, aten.as_strided.default, (copy, *layout), val=laid)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from frameloom.capture.recording.recorder import Recorder
 
 
+NO_END = 1 << 64  # above the numbers of all nodes
+
+
 def check_inputs(recorder: Recorder) -> None:
     """Breaks where the program gives a history to an input: autograd itself has to do that."""
     for _, real, fake in recorder.inputs:
@@ -53,22 +56,12 @@ class Histories:
                 if (leaf := getattr(behind, "variable", None)) is not None:
                     when = -f._sequence_nr(), place
                     self.ready[id(leaf)] = max(when, self.ready.get(id(leaf), when))
-        saving = [{id(f) for f in h if kept[id(f)]} for h in histories]
+        # What each node saves, by its number. Nodes that save nothing may have a number in common.
+        self._kept = [(functions[n]._sequence_nr(), own) for n, own in kept.items() if own]
         # Sets of roots that lead to a node that saves tensors; a backward pass from one of them frees these
         # tensors for all.
-        leading = (frozenset(m for m, own in enumerate(saving) if f in own) for f in kept)
-        self.saving = tuple({roots: None for roots in leading if roots})
-        # The same per node, by its number.
-        self._kept = [
-            (functions[n]._sequence_nr(), {m for m in saved if m is not None})
-            for n, saved in kept.items()
-        ]
-        self.saved: dict[Any, set[int]] = {}  # saved memories, with the roots that lead to them
-        for n, own in enumerate(saving):
-            for f in own:
-                for memory in kept[f]:
-                    if memory is not None:
-                        self.saved.setdefault(memory, set()).add(n)
+        self.saving = tuple({frozenset(self.leading[number]): None for number, _ in self._kept})
+        self.saved = self.saved_between(0, NO_END)
 
     def leading_to(self, leaf: Fake) -> frozenset[int]:
         """Returns the roots whose history leads to the leaf."""
@@ -79,7 +72,8 @@ class Histories:
         saved: dict[Any, set[int]] = {}
         for number, memories in self._kept:
             for memory in memories if first <= number < end else ():
-                saved.setdefault(memory, set()).update(self.leading[number])
+                if memory is not None:
+                    saved.setdefault(memory, set()).update(self.leading[number])
         return saved
 
 
@@ -89,13 +83,10 @@ def _check_counts(saved: Sequence[Fake], recorder: Recorder) -> None:
     the `.data`, and passes it to the next graph."""
     if not recorder.history.data_sites:
         return
-    written = {id(f.memory) for f in recorder.fakes if _is_written(f) and not counts(f)}
+    recorded = (f for f in recorder.fakes if f.memory is not None)
+    written = {id(f.memory) for f in recorded if f.memory.version and not counts(f)}
     if any(not counts(t) or id(t.memory) in written for t in saved):
         raise Avoid(recorder.history.data_sites[0])
-
-
-def _is_written(fake: Fake) -> bool:
-    return fake.memory is not None and fake.memory.version > 0
 
 
 def history(fake: Fake) -> list[Any]:

@@ -20,7 +20,7 @@ from frameloom.capture.autograd.custom_function import as_made_by
 from frameloom.capture.recording.captured_graph import ViewOutput, ViewStep, behind
 from frameloom.capture.recording.writes import forget_views, is_by_function
 from frameloom.capture.tensors.fake import Fake
-from frameloom.capture.tensors.functionalize import ViewOf
+from frameloom.capture.tensors.functionalize import ViewOf, view_chain, views_in
 from frameloom.errors import Break, first_line
 
 DETACH = torch.ops.aten.detach.default
@@ -96,7 +96,7 @@ class Outputs:
         if other.memory is not fake.memory:
             return other.requires_grad and fake.node in self._read_by_others
         version = fake.memory.version
-        views = [f.view_of for f in _view_chain(other, fake)[1:]]
+        views = views_in(other, fake)
         is_output = any(f is fake for f in self._outputs)
         return is_output and bool(views) and all(v.version == version for v in views)
 
@@ -104,12 +104,12 @@ class Outputs:
         """Places outputs without history. A view that is a result of a node would refuse later writes of
         tensors with a history."""
         memory = fakes[0].memory
-        views = [f.view_of for fake in fakes for f in _view_chain(fake) if f.view_of is not None]
+        views = any(fake.view_of is not None for fake in fakes)
         alone = memory.input is None and len(fakes) == 1
         if alone and views and _is_tracked_view(fakes[0]) and not memory.version:
             self._make_of(_base(fakes[0]), numbers, fakes)
             return
-        by_function = any(f.by_function for fake in fakes for f in _view_chain(fake))
+        by_function = any(f.by_function for fake in fakes for f in view_chain(fake))
         if not views or alone or by_function or memory.inference:
             for n, fake in zip(numbers, fakes, strict=True):
                 self.made_of[n] = self._result(fake)
@@ -127,12 +127,12 @@ class Outputs:
         early = _early(source, fakes) if of_input else set()
         # Each is made from the last tensor on its chain that is already made.
         for n, fake in sorted(
-            zip(numbers, fakes, strict=True), key=lambda p: len(_view_chain(p[1]))
+            zip(numbers, fakes, strict=True), key=lambda p: len(view_chain(p[1]))
         ):
             if fake is source and not of_input:
                 self.made_of[n] = number
                 continue
-            chain = reversed(_view_chain(fake))
+            chain = reversed(view_chain(fake))
             base = next(f for f in chain if id(f) in made and (f is source or _leads_to(f, fake)))
             if base is fake and fake is not source:
                 self.made_of[n] = made[id(fake)][1]
@@ -166,7 +166,7 @@ def _early(source: Fake, fakes: Sequence[Fake]) -> set[int]:
     """Returns the identities of those views of an input that come before all its other readers."""
     if source.memory.version:
         return set()
-    first = {id(f): _view_chain(f, source)[1].node for f in fakes if f is not source}
+    first = {id(f): view_chain(f, source)[1].node for f in fakes if f is not source}
     views = {*first.values()}
     reader = min((n for n in source.node.users if n not in views), default=None)
     return {f for f, node in first.items() if reader is None or node < reader}
@@ -185,18 +185,11 @@ def _leads_to(base: Fake, view: Fake) -> bool:
     if not view.memory.version or base is view:
         return True
     node = view.grad_fn
-    for _ in _view_chain(view, base):
+    for _ in view_chain(view, base):
         if node is None or node is base.grad_fn:
             break
         node = node.next_functions[0][0]
     return node is base.grad_fn
-
-
-def refresh_histories(outputs: Sequence[Fake]) -> None:
-    """Lets autograd make new histories for views whose base was written to, while their ops are recorded."""
-    for fake in outputs:
-        for f in _view_chain(fake):
-            has_history(f)
 
 
 def recorded_views(outputs: Sequence[Fake]) -> tuple[frozenset[int], frozenset[int]]:
@@ -205,8 +198,8 @@ def recorded_views(outputs: Sequence[Fake]) -> tuple[frozenset[int], frozenset[i
     those on whose chain of views one op returned several."""
     alone, multi_output = set(), set()
     for n, fake in enumerate(outputs):
-        chain = _view_chain(fake, _base(fake))
-        views = [f.view_of for f in chain[1:]]
+        chain = view_chain(fake, _base(fake))
+        views = views_in(fake, chain[0])
         if not any(f.requires_grad or f.by_function for f in chain) and all(
             v.grad and v.counts and v.func is not DETACH for v in views
         ):
@@ -228,11 +221,7 @@ def creation_of(
 
 def is_noted_as_inference(view: Fake) -> bool:
     """Whether autograd notes the view as made in inference mode. A view of such a view counts, too."""
-    while (of := view.view_of) is not None:
-        if of.inference:
-            return True
-        view = of.parent
-    return False
+    return any(of.inference for of in views_in(view))
 
 
 def tracked_views(outputs: Sequence[Fake], remade: Collection[int]) -> frozenset[int]:
@@ -249,8 +238,8 @@ def tracked_views(outputs: Sequence[Fake], remade: Collection[int]) -> frozenset
             if _is_cut(f) and count[id(f.memory)] > 1:
                 known.add(n)
             continue
-        chain = [g.view_of for g in _view_chain(f, _base(f))[1:]]
-        refuses = any(v.split_view is not None or not v.grad for v in chain)
+        views = views_in(f, _base(f))
+        refuses = any(v.split_view is not None or not v.grad for v in views)
         if n in remade or refuses or count[id(f.memory)] > 1:
             known.add(n)
     return frozenset(known)
@@ -280,20 +269,11 @@ def _base(fake: Fake) -> Fake:
     return fake
 
 
-def _view_chain(fake: Fake, base: Fake | None = None) -> list[Fake]:
-    """Returns the chain of views from `base`, or from the memory's root, to `fake`."""
-    chain = [fake]
-    while chain[-1] is not base and chain[-1].view_of is not None:
-        chain.append(chain[-1].view_of.parent)
-    return chain[::-1]
-
-
 def _common(fakes: Sequence[Fake]) -> Fake:
     """Returns the last tensor that all are views of, without a hidden history between it and them."""
     chains = []
     for fake in fakes:
-        chain = _view_chain(fake)
-        visible = itertools.takewhile(lambda f: not _is_hidden(f), chain)
+        visible = itertools.takewhile(lambda f: not _is_hidden(f), view_chain(fake))
         chains.append(list(visible))
     common = chains[0][0]
     for together in zip(*chains, strict=False):
@@ -319,20 +299,14 @@ def _above_complex(fake: Fake) -> Fake:
 
 def _above_split(fake: Fake) -> Fake | None:
     """Returns the tensor that an op has split last, among those that `fake` is a view of."""
-    for f in reversed(_view_chain(fake)):
-        if (
-            f.view_of is not None
-            and f.view_of.split_view is not None
-            and has_history(f.view_of.parent)
-        ):
-            return f.view_of.parent
-    return None
+    split = [v for v in views_in(fake) if v.split_view is not None]
+    return next((v.parent for v in reversed(split) if has_history(v.parent)), None)
 
 
 def _is_stale_split(fake: Fake) -> bool:
     """Whether its memory was written to since an op split it: autograd then refuses to use the parts."""
-    views = [f.view_of for f in _view_chain(fake) if f.view_of is not None]
-    return any(v.split_view is not None and v.version < fake.memory.version for v in views)
+    split = [v for v in views_in(fake) if v.split_view is not None]
+    return any(v.version < fake.memory.version for v in split)
 
 
 def _is_hidden(fake: Fake) -> bool:
@@ -344,11 +318,7 @@ def _is_hidden(fake: Fake) -> bool:
 
 
 def _hides(fake: Fake, source: Fake) -> bool:
-    while fake is not source:
-        if _is_hidden(fake):
-            return True
-        fake = fake.view_of.parent
-    return False
+    return any(map(_is_hidden, view_chain(fake, source)[1:]))
 
 
 def _steps(fake: Fake, source: Fake) -> list[ViewStep]:

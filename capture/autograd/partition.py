@@ -24,7 +24,9 @@ import torch
 import torch.fx
 
 from frameloom.capture.autograd.checkpoint_regions import REGION, memory_of
+from frameloom.capture.autograd.gradient_flow import passes_reading
 from frameloom.capture.autograd.redrawn import STATE, operands_of
+from frameloom.capture.shapes.plain_layouts import base_of
 from frameloom.capture.tensors.schema import draws, is_view
 from frameloom.errors import Break
 from frameloom.ir.numbers import is_number
@@ -39,22 +41,10 @@ ELEMENTWISE = {aten.clone.default, aten._to_copy.default, aten.copy.default}
 NEVER = float("inf")
 AVOIDED = 1e18  # a finite cost that no saved value is worth
 # Names in functions that may write to tensors without autograd's notice.
-UNNOTICED = frozenset(
-    [
-        "data",
-        "set_",
-        "numpy",
-        "asarray",
-        "__array__",
-        "storage",
-        "untyped_storage",
-        "data_ptr",
-        "from_dlpack",
-        "__dlpack__",
-        "swap_tensors",
-        "_unsafe_preserve_version_counter",
-    ]
-)
+UNNOTICED = frozenset({
+    "data", "set_", "numpy", "asarray", "__array__", "storage", "untyped_storage", "data_ptr", "from_dlpack",
+    "__dlpack__", "swap_tensors", "_unsafe_preserve_version_counter",
+})  # fmt: skip
 PRODUCTS = 100.0  # this many multiplications take about as long as moving a byte
 HIGHEST, STEPS = 1e9, 12  # bounds of the search for a price
 
@@ -77,7 +67,7 @@ class CutProblem:
     apart: Collection[Node] = ()
 
 
-def choose(problem: CutProblem, budget: int | float | None = None) -> set[Node]:
+def choose(problem: CutProblem, budget: int | float | None) -> set[Node]:
     """Returns the nodes to save. `budget`: the maximum number of bytes, or as a float the share of what would
     be saved without a budget."""
     saved = _cut(problem)
@@ -132,11 +122,7 @@ def read_for_others(
     """Returns the values that must not be recomputed from `visible`. Eager has saved those tensors only
     for passes from other results, and does not check them for changes in this pass. `readers`: the results
     whose passes read a value."""
-    wanted = {n: set(readers.get(n, ())) for n in order}
-    for n in reversed(order):
-        for a in operands_of(n):
-            if a in wanted:
-                wanted[a] |= wanted[n]
+    wanted = passes_reading(order, readers, {*order})
     saved_for: dict[int, set[int]] = {}
     for n, entries in readers.items():
         saved_for.setdefault(id(memory_of(n)), set()).update(entries)
@@ -144,7 +130,7 @@ def read_for_others(
         n
         for n in order
         if not is_view(n)
-        for a in map(viewed, operands_of(n))
+        for a in map(base_of, operands_of(n))
         if a in visible and not wanted[n] <= saved_for.get(id(memory_of(a)), set())
     }
 
@@ -153,14 +139,8 @@ def computed_from(order: Sequence[Node], visible: Collection[Node]) -> set[Node]
     """Returns the values that eager has computed before any unnoticed write to `visible`, and saves if they
     are read."""
     return {
-        n for n in order if not is_view(n) and any(viewed(a) in visible for a in operands_of(n))
+        n for n in order if not is_view(n) and any(base_of(a) in visible for a in operands_of(n))
     }
-
-
-def viewed(node: Node) -> Node:
-    while is_view(node):
-        node = node.args[0]  # type: ignore[assignment]
-    return node
 
 
 def is_repeated(node: Node) -> bool:
@@ -171,7 +151,7 @@ def is_repeated(node: Node) -> bool:
 
 def given_to(nodes: Iterable[Node]) -> set[Node]:
     """Returns the inputs that the nodes read directly or through views."""
-    given = (viewed(a) for n in nodes for a in n.all_input_nodes)
+    given = (base_of(a) for n in nodes for a in n.all_input_nodes)
     return {a for a in given if a.op == "placeholder"}
 
 

@@ -15,7 +15,7 @@ import torch.fx
 
 from frameloom.capture.autograd.gradient_flow import TOTAL, reach
 from frameloom.capture.recording.backward_marks import ADDED, FUNCTION
-from frameloom.capture.recording.captured_graph import Backward, behind, copy_node
+from frameloom.capture.recording.captured_graph import Backward, behind, call_like, copy_node
 from frameloom.capture.symbolic.saved_sizes import given_sizes, is_size
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.schema import is_view
@@ -82,11 +82,10 @@ class Partial:
     def reads(self) -> tuple[int, ...]:
         """The saved tensors that the graph reads, by position."""
         saved = enumerate(self._placeholders[: self._n_saved])
-        if not self._has_sizes():
+        if not any(map(is_size, self._placeholders)):
             return tuple(k for k, p in saved if p in self._read)
-        places = self.graph.find_nodes(
-            op="placeholder"
-        )  # zeros in place of missing gradients read sizes, too
+        # zeros in place of missing gradients read sizes, too
+        places = self.graph.find_nodes(op="placeholder")
         return tuple(k for k, _ in saved if places[k].users)
 
     @cached_property
@@ -113,9 +112,6 @@ class Partial:
                     del copies[n].meta[ADDED]
         graph.output(tuple(copies[n] for n in self._ends))
         return graph
-
-    def _has_sizes(self) -> bool:
-        return any(is_size(p) for p in self._placeholders)
 
     def _other_summand(self, n: Node) -> Node | None:
         """Returns the remaining summand of a sum of two gradients, or None."""
@@ -152,10 +148,8 @@ def _in_place_of(graph: torch.fx.Graph, n: Node, other: Node, copy: Node) -> Nod
 
 
 def _left(graph: torch.fx.Graph, copy: Node, n: Node) -> Node:
-    made = graph.call_function(aten.alias.default, (copy,))
-    made.meta.update(n.meta)
+    made = call_like(graph, n, aten.alias.default, (copy,), **{LEFT: True})
     made.meta.pop(ADDED, None)
-    made.meta[LEFT] = True
     return made
 
 
@@ -200,6 +194,5 @@ def _node(
 ) -> Node:  # fmt: skip
     """Adds a call of `func` whose result replaces `like`."""
     val = like.meta["val"]
-    made = graph.call_function(func, args, kwargs)
-    made.meta.update(like.meta, val=Fake(empty_strided(shape, strides, val.dtype), val.device))
-    return made
+    made = Fake(empty_strided(shape, strides, val.dtype), val.device)
+    return call_like(graph, like, func, args, kwargs, val=made)

@@ -15,9 +15,10 @@ from typing import Any
 import torch
 import torch.fx
 
-from frameloom.capture.recording.captured_graph import copy_node
+from frameloom.capture.recording.captured_graph import call_like, copy_node
 from frameloom.capture.symbolic.saved_sizes import given_sizes
 from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.own_ops import own_op
 from frameloom.capture.tensors.schema import draws
 from frameloom.ir.symbolic.expr import hint_of
 
@@ -60,7 +61,7 @@ def can_be_redrawn(node: Node) -> bool:
 def note_state(graph: torch.fx.Graph, node: Node) -> None:
     device = _device(node)
     with graph.inserting_before(node):
-        state = graph.call_function(_operators().random_state.default, (device,))
+        state = graph.call_function(_state_op(), (device,))
     size = STATE_BYTES[device.type]
     state.meta.update(
         val=Fake(torch.empty(size, dtype=torch.uint8, device="meta"), CPU),
@@ -98,10 +99,7 @@ def copy_recomputed(graph: torch.fx.Graph, node: Node, copies: dict[Node, Node])
     if STATE not in node.meta:
         return copy_node(graph, node, operand)
     made = _redraw(graph, drawn, operand)
-    if drawn is not node:
-        made = graph.call_function(operator.getitem, (made, node.args[1]))
-        made.meta.update(node.meta)
-    return made
+    return made if drawn is node else call_like(graph, node, operator.getitem, (made, node.args[1]))
 
 
 def copy_with(
@@ -130,11 +128,8 @@ def _with_its_parent(n: Node, recomputed: set[Node]) -> bool:
 def _redraw(graph: torch.fx.Graph, node: Node, operand: Callable[[Node], Node]) -> Node:
     given = {name: a for name, a in node.kwargs.items() if name != "generator"}
     args, kwargs = torch.fx.node.map_arg((node.args, given), operand)
-    made = graph.call_function(
-        _op_with_state(node.target), (operand(node.meta[STATE]), *args), kwargs
-    )
-    made.meta.update(node.meta)
-    return made
+    op, state = _op_with_state(node.target), operand(node.meta[STATE])
+    return call_like(graph, node, op, (state, *args), kwargs)
 
 
 def _stand_in(graph: torch.fx.Graph, node: Node) -> Node:
@@ -142,9 +137,7 @@ def _stand_in(graph: torch.fx.Graph, node: Node) -> Node:
     val, sizes = node.meta["val"], given_sizes(graph)
     shape, strides = ([*map(sizes.node, numbers)] for numbers in (val.shape, val.stride()))
     given = (shape, strides, val.dtype, val.device)
-    made = graph.call_function(_operators().uninitialised.default, given)
-    made.meta.update(node.meta)
-    return made
+    return call_like(graph, node, _uninitialised_op(), given)
 
 
 def _device(node: Node) -> torch.device:
@@ -172,21 +165,15 @@ def _uninitialised(size: Any, stride: Any, dtype: Any, device: Any) -> torch.Ten
 
 
 @functools.cache
-def _library() -> Any:
-    library = torch.library.Library("frameloom", "FRAGMENT")
+def _state_op() -> Any:
     seeded = (torch.Tag.nondeterministic_seeded,)  # its order among the draws matters
-    library.define("random_state(Device device) -> Tensor", tags=seeded)
-    library.impl("random_state", _random_state, "CompositeExplicitAutograd")
-    library.define(
-        "uninitialised(int[] size, int[] stride, ScalarType dtype, Device device) -> Tensor"
-    )
-    library.impl("uninitialised", _uninitialised, "CompositeExplicitAutograd")
-    return library
+    return own_op("random_state(Device device) -> Tensor", _random_state, seeded)
 
 
-def _operators() -> Any:
-    _library()
-    return torch.ops.frameloom
+@functools.cache
+def _uninitialised_op() -> Any:
+    schema = "uninitialised(int[] size, int[] stride, ScalarType dtype, Device device) -> Tensor"
+    return own_op(schema, _uninitialised)
 
 
 @functools.cache
@@ -200,9 +187,7 @@ def _op_with_state(op: Any) -> Any:
     if given and given[-1] == "*":
         given.pop()
     returned = text[text.rindex("->") :]
-    _library().define(f"{name}(Tensor state, {', '.join(given)}) {returned}")
-    _library().impl(name, _from_state(op), "CompositeExplicitAutograd")
-    return getattr(_operators(), name).default
+    return own_op(f"{name}(Tensor state, {', '.join(given)}) {returned}", _from_state(op))
 
 
 def _from_state(op: Any) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ import torch
 import torch.fx
 
 from frameloom.capture.autograd.accumulate_order import insertion_order
-from frameloom.capture.autograd.checkpoint_regions import NO_END, REGION, Regions, memory_of
+from frameloom.capture.autograd.checkpoint_regions import REGION, Regions, memory_of
 from frameloom.capture.autograd.custom_function import with_functions
 from frameloom.capture.autograd.gradient_flow import (
     TOTAL,
@@ -26,7 +26,7 @@ from frameloom.capture.autograd.gradient_flow import (
     readers_in,
 )
 from frameloom.capture.autograd.gradient_layouts import copy_with_layout
-from frameloom.capture.autograd.history import Histories
+from frameloom.capture.autograd.history import NO_END, Histories
 from frameloom.capture.autograd.outputs import Outputs, has_history
 from frameloom.capture.autograd.partition import (
     CutProblem,
@@ -54,11 +54,14 @@ from frameloom.capture.recording.captured_graph import (
     Layout,
     Noticed,
     ViewOutput,
+    call_like,
+    placeholder_like,
+    recorded_behind,
 )
 from frameloom.capture.recording.special_ops import is_checked
 from frameloom.capture.shapes.iteration import is_dense
 from frameloom.capture.symbolic.chain_probe import storage_of
-from frameloom.capture.symbolic.saved_sizes import SavedSize, SizeNodes, is_size, symbols_in
+from frameloom.capture.symbolic.saved_sizes import SavedSize, given_sizes, is_size, symbols_in
 from frameloom.capture.tensors.cast_cache import without_autocast
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import current
@@ -228,20 +231,14 @@ class Joint:
             if n not in kept:
                 returned.append(self._copy(n) if n in self.copied else n)
             places.append(results.index(n) if n in kept else len(returned) - 1)
-        symbols: dict[Symbol, Node] = {}
-
-        def placeholder(n: Node) -> None:
-            copies[n] = graph.placeholder(n.name)
-            copies[n].meta.update(n.meta)
-
         for n in (*from_inputs, *from_outputs):
-            placeholder(n)
+            copies[n] = placeholder_like(graph, n)
         for c in saved_sizes:
-            symbols[c.symbol] = graph.placeholder(f"size_{c.symbol.name}")
-            symbols[c.symbol].meta.update(val=recorder.shape_env.make({(c.symbol,): 1}), stack="")
-        for s in self.seeds:
-            placeholder(s.node)
-        sizes = SizeNodes(graph, symbols)
+            size = recorder.shape_env.make({(c.symbol,): 1})
+            graph.placeholder(f"size_{c.symbol.name}").meta.update(val=size, stack="")
+        for seed in seeds:
+            copies[seed] = placeholder_like(graph, seed)
+        sizes = given_sizes(graph)
         copies.update({n: sizes.node(n.meta["val"]) for n in order if is_size(n)})
         for n in order:
             if n in later:
@@ -252,10 +249,9 @@ class Joint:
         whole = None
         if recorder.history.functions:
             recorded = itertools.takewhile(lambda n: n is not self.last.next, recorder.graph.nodes)
-            forward_results = returned[: len(results) + len(unbacked)]
             own = set(seeds).union(regions.copies.values())
             nodes = [*(n for n in recorded if n not in own), *unbacked]
-            whole = with_functions(nodes, recorder, forward_results)
+            whole = with_functions(nodes, recorder, [*results, *unbacked])
         later.update(regions.copies.values())
         for n in reversed(recorder.graph.nodes):
             if n in later:
@@ -274,7 +270,10 @@ class Joint:
             layouts=tuple(map(Layout.of, self.seeds)),
             sizes=saved_sizes,
             n_unbacked=len(unbacked),
-            leading=tuple(map(self._leading, wanted, ends, itertools.repeat(reached_from))),
+            leading=tuple(
+                self._led_to(k) | reached_from.get(e, set())
+                for k, e in zip(wanted, ends, strict=True)
+            ),
             saving=self.histories.saving,
             between=between,
             checks=ChangeChecks(
@@ -323,13 +322,8 @@ class Joint:
                 between.append(view.number)
         return tuple(between)
 
-    def _leading(
-        self, wanted: int, end: Node, reached_from: Mapping[Node, set[int]]
-    ) -> frozenset[int]:
-        """Returns the results that lead to an input, whose gradient is `end`."""
-        return self._led_to(wanted) | reached_from.get(end, set())
-
     def _led_to(self, n: int) -> frozenset[int]:
+        """Returns the results whose history leads to an input."""
         return self.histories.leading_to(self.recorder.inputs[self.inputs[n]][2])
 
     def _in_ready_order(
@@ -403,10 +397,7 @@ class Joint:
         return choose(problem, recorder.history.budget)
 
     def _noticed(
-        self,
-        regions: Regions,
-        saved: Collection[Node],
-        passes: Mapping[Node, set[int]],
+        self, regions: Regions, saved: Collection[Node], passes: Mapping[Node, set[int]]
     ) -> tuple[Noticed, ...]:
         """Returns the tensors that autograd itself would save for passes in which the backward graph does not
         read them.
@@ -454,20 +445,12 @@ class Joint:
 
     def _copy(self, n: Node) -> Node:
         """Makes a copy of `n` that the program cannot reach."""
-        like = n.meta["val"]
-        graph = self.recorder.graph
-        copy = graph.create_node("call_function", torch.ops.aten.clone.default, (n,))
-        copy.meta.update(n.meta, val=Fake(like.meta, like.device))
-        return copy
+        like = Fake(n.meta["val"].meta, n.meta["val"].device)
+        return call_like(self.recorder.graph, n, torch.ops.aten.clone.default, (n,), val=like)
 
     def _later(self) -> set[Node]:
         """Returns the nodes that were recorded for the gradients."""
-        later = {s.node for s in self.seeds}
-        node = self.last.next
-        while node.op != "root":
-            later.add(node)
-            node = node.next
-        return later
+        return {*(s.node for s in self.seeds), *recorded_behind(self.last)}
 
     def _unbacked(self, symbol: Symbol) -> Node:
         """Makes an unbacked size a result of the forward graph."""

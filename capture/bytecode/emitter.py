@@ -62,6 +62,13 @@ class CodeBuilder:
         self.emit("PUSH_NULL")
         self.load_const(function)
 
+    def start_call_after(self, function: Any) -> None:
+        """Puts `function` below the value on top of the stack, which is its first argument."""
+        self.emit("PUSH_NULL")
+        self.emit("SWAP", 2)
+        self.load_const(function)
+        self.emit("SWAP", 2)
+
     def call_const(self, function: Any, *constants: Any) -> None:
         self.start_call(function)
         for constant in constants:
@@ -70,10 +77,7 @@ class CodeBuilder:
 
     def call_const_after(self, function: Any, constants: Sequence[Any] = ()) -> None:
         """Calls `function` with the value on top of the stack and then `constants`."""
-        self.emit("PUSH_NULL")
-        self.emit("SWAP", 2)
-        self.load_const(function)
-        self.emit("SWAP", 2)
+        self.start_call_after(function)
         for constant in constants:
             self.load_const(constant)
         self.call(1 + len(constants))

@@ -51,10 +51,17 @@ class Part:
 class Call:
     """A callable that takes tensors and returns a tuple of tensors."""
 
-    parts: tuple[Part, ...]
-
-    def __init__(self) -> None:
+    def __init__(self, parts: tuple[Part, Part], n_own: int = 1) -> None:
+        """`n_own`: how many arguments come before what the parts read."""
         self.__name__ = f"{type(self).__name__.lower()}_{next(_numbers)}"
+        self.parts = parts
+        self.n_own = n_own
+        self.reads = list(dict.fromkeys(n for p in parts for n in p.reads))
+        self._places = [[n_own + self.reads.index(n) for n in p.reads] for p in parts]
+
+    def read_by_parts(self, tensors: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
+        """Returns, per part, which of the arguments it reads."""
+        return [[tensors[k] for k in places] for places in self._places]
 
     def __str__(self) -> str:
         return self.__name__
@@ -63,33 +70,18 @@ class Call:
 class Choice(Call):
     """Its arguments: (truth, *what both parts read)"""
 
-    def __init__(self, parts: tuple[Part, Part]) -> None:
-        super().__init__()
-        self.parts = parts
-        self.reads = list(dict.fromkeys(n for p in parts for n in p.reads))
-        self._given = [[self.reads.index(n) for n in p.reads] for p in parts]
-
-    def __call__(self, truth: torch.Tensor, *tensors: torch.Tensor) -> Any:
-        which = 0 if truth else 1
-        return self.parts[which](*[tensors[k] for k in self._given[which]])
+    def __call__(self, *tensors: torch.Tensor) -> Any:
+        which = 0 if tensors[0] else 1
+        return self.parts[which](*self.read_by_parts(tensors)[which])
 
 
 class Loop(Call):
     """Its arguments: (*the loop state, *what the parts read)"""
 
-    def __init__(self, condition: Part, body: Part, n_loop_variables: int) -> None:
-        super().__init__()
-        self.parts = (condition, body)
-        self.reads = list(dict.fromkeys(n for p in self.parts for n in p.reads))
-        self._n_loop_variables = n_loop_variables
-        self._given = [
-            [n_loop_variables + self.reads.index(n) for n in p.reads] for p in self.parts
-        ]
-
     def __call__(self, *tensors: torch.Tensor) -> Any:
         condition, body = self.parts
-        first, second = ([tensors[k] for k in given] for given in self._given)
-        loop_variables: Sequence[Any] = tensors[: self._n_loop_variables]
+        first, second = self.read_by_parts(tensors)
+        loop_variables: Sequence[Any] = tensors[: self.n_own]
         while condition(*loop_variables, *first)[0]:
             loop_variables = body(*loop_variables, *second)
         given = {id(t) for t in tensors}

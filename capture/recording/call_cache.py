@@ -15,8 +15,9 @@ import torch
 from torch.fx.node import Node, map_arg
 
 from frameloom.capture.recording.captured_graph import recorded_behind
+from frameloom.capture.recording.writes import write_value
 from frameloom.capture.tensors.fake import Fake
-from frameloom.capture.tensors.functionalize import IDENTITIES, ViewOf, write
+from frameloom.capture.tensors.functionalize import IDENTITIES, ViewOf, views_in
 from frameloom.capture.tensors.schema import fakes_in, properties_of
 from frameloom.capture.values.numbers.symbolic import SYMBOLS
 
@@ -136,14 +137,11 @@ class Calls:
 
     def arguments(self, fn: Any, args: Any, kwargs: Any) -> _Arguments | None:
         """Returns the arguments with their key, or None for a call that the cache cannot handle."""
+        recorder, call = self.recorder, self.recorder.current_call
         if (
-            self.recorder.current_call.inference
-            # symbolic sizes: what the call asks about them matters
-            or self.recorder.shape_env.symbols
-            or self.recorder.current_call.relies_on
-            or "out" in kwargs
-            or torch.get_default_dtype() is not self.recorder.modes.default_dtype
-            or self.recorder.current_call.autocast
+            (call.inference or call.relies_on or call.autocast or "out" in kwargs)
+            or recorder.shape_env.symbols  # what the call asks about symbolic sizes matters
+            or torch.get_default_dtype() is not recorder.modes.default_dtype
             or torch._C._len_torch_function_stack()
             or torch._C._len_torch_dispatch_stack()
         ):
@@ -176,7 +174,7 @@ class Calls:
         script = self._scripts.get(given.key)
         if script is None or (script.writes and given.has_common_memory()):
             return None
-        recorder, call, grad = self.recorder, self.recorder.current_call, torch.is_grad_enabled()
+        recorder, call = self.recorder, self.recorder.current_call
         nodes = {node: self._node_of(given.given[k]) for node, k in script.reads.items()}
         news = [Fake(new.fake.meta, new.fake.device) for new in script.news]
         before = (*script.given, *(new.fake for new in script.news))
@@ -204,9 +202,7 @@ class Calls:
         recorder.n_ops += script.n_ops
         for k, value, count in script.writes:
             target = given.given[k]
-            if target.memory.root.requires_grad and not (target.requires_grad and grad):
-                recorder.history.hidden_writes = True
-            write(target, nodes[value], recorder)
+            write_value(recorder, target, nodes[value])
             for _ in range(count):
                 torch.autograd.graph.increment_version(target)
         return (_with(values, script.result),)
@@ -227,15 +223,11 @@ class Calls:
                 self._scripts[given.key] = None
 
     def _script(self, given: _Arguments, result: Any, before: tuple[Any, int, int, int]) -> _Script:
-        recorder = self.recorder
-        if (
-            recorder.current_call.relies_on
-            or recorder.current_call.assumes
-            or recorder.from_data.looks_at_data
-        ):
+        recorder, call = self.recorder, self.recorder.current_call
+        if call.relies_on or call.assumes or recorder.from_data.looks_at_data:
             raise _Uncacheable
         nodes = recorded_behind(before[0])
-        news = recorder.fakes[recorder.current_call.old :]
+        news = recorder.fakes[call.old :]
         written = self._written(given, before)
         if written and given.shares:
             raise _Uncacheable  # the key does not cover the result of that
@@ -331,11 +323,7 @@ class Calls:
 def _is_whole(fake: Fake) -> bool:
     """Whether it is its memory's root or an identity view of it, so that a write to it is a write to the
     root."""
-    while fake.view_of is not None:
-        if fake.view_of.func not in IDENTITIES:
-            return False
-        fake = fake.view_of.parent
-    return True
+    return all(view.func in IDENTITIES for view in views_in(fake))
 
 
 def _with(values: Mapping[int, Any], a: Any) -> Any:

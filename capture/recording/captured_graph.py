@@ -188,9 +188,8 @@ class Backward:
     sizes: tuple[SavedSize, ...] = ()  # the symbolic ones
     n_unbacked: int = 0
     turns_on: bool = False  # whether the program turns gradient mode on itself
-    reentrant: bool = (
-        False  # whether it has checkpointed regions of the kind that autograd.grad refuses
-    )
+    # whether it has checkpointed regions of the kind that autograd.grad refuses
+    reentrant: bool = False
     # The forward graph with calls of the program's autograd Functions; None if it has none.
     with_functions: torch.fx.Graph | None = None
 
@@ -260,9 +259,8 @@ class CapturedGraph:
     graph: torch.fx.Graph
     constants: torch.nn.Module  # the tensors that `get_attr` nodes name
     inputs: tuple[Any, ...]  # the key with which each input was registered (an origin)
-    examples: tuple[
-        Any, ...
-    ]  # the real tensors and numbers of the captured call, in the same order
+    # the real tensors and numbers of the captured call, in the same order
+    examples: tuple[Any, ...]
     mutated: tuple[int, ...]  # positions of inputs that the graph writes to
     n_ops: int  # recorded ATen ops, views not counted
     shape_env: Any = None  # a ShapeEnv about the symbolic sizes of the graph
@@ -280,10 +278,8 @@ class CapturedGraph:
     creation: Mapping[int, str] = field(default_factory=dict)
     # the outputs that are views even where no other output shares their memory
     views: frozenset[int] = frozenset()
-    counts: tuple[
-        int, ...
-        # per entry of `mutated`: how many writes autograd counts; it does not count writes through `.data`
-    ] = ()
+    # per entry of `mutated`: how many writes autograd counts; it does not count writes through `.data`
+    counts: tuple[int, ...] = ()
     # Set where the outputs need gradients; the graph then also returns the tensors that are saved for them.
     backward: Backward | None = None
 
@@ -307,18 +303,23 @@ class CapturedGraph:
         return module_of(self.constants, self.graph)
 
 
-def module_of(constants: torch.nn.Module, graph: torch.fx.Graph) -> torch.fx.GraphModule:
-    """Returns a graph as a module, whose Python code is written and compiled.
+def module_of(
+    constants: torch.nn.Module, graph: torch.fx.Graph, instead: Mapping[Any, Any] | None = None
+) -> torch.fx.GraphModule:
+    """Returns a graph as a module, whose Python code is written and compiled. `instead`: what it calls in
+    place of ops.
 
     `torch.ops.aten.random.from` is not valid Python, so it is called by another name. Offsets of `as_strided`
     count from the start of inputs, as in the recording. Inference tensors are written in inference mode."""
-    if any(node.target in IN_PYTHON or INFERENCE in node.meta for node in graph.nodes):
+    instead = {RANDOM_FROM: random_from, **(instead or {})}
+    others = {*instead, *STRIDED}
+    if any(node.target in others or INFERENCE in node.meta for node in graph.nodes):
         copy = torch.fx.Graph()
         copies: dict[torch.fx.Node, torch.fx.Node] = {}
         copy.output(copy.graph_copy(graph, copies))
         for node, made in copies.items():
-            if node.target is RANDOM_FROM:
-                made.target = random_from
+            if node.target in instead:
+                made.target = instead[node.target]
             elif INFERENCE in node.meta:
                 made.target = copy_in_inference_mode
             elif node.target in STRIDED and (recorded := _recorded_offset(node)) is not None:
@@ -345,7 +346,6 @@ def _counted_from(op: Callable[..., Any]) -> Callable[..., Any]:
 
 
 STRIDED = {op: _counted_from(op) for op in (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default)}  # fmt: skip
-IN_PYTHON = frozenset({RANDOM_FROM, *STRIDED})
 
 
 def copy_in_inference_mode(tensor: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
@@ -357,10 +357,12 @@ def random_from(*args: Any, **kwargs: Any) -> Any:
     return RANDOM_FROM(*args, **kwargs)
 
 
-def function_of(constants: torch.nn.Module, graph: torch.fx.Graph) -> Callable[..., Any]:
+def function_of(
+    constants: torch.nn.Module, graph: torch.fx.Graph, instead: Mapping[Any, Any] | None = None
+) -> Callable[..., Any]:
     """Returns a graph as a Python function that the frame hook skips: it is our code, and each run gets other
     tensors."""
-    forward: Any = module_of(constants, graph).forward
+    forward: Any = module_of(constants, graph, instead).forward
     forward.__func__.__frameloom_disable__ = True
     return forward  # type: ignore[no-any-return]
 
@@ -402,6 +404,22 @@ def copy_node(
     return made
 
 
+def call_like(
+    graph: torch.fx.Graph, like: torch.fx.Node, target: Any, args: tuple[Any, ...], kwargs: Any = None, **meta: Any
+) -> torch.fx.Node:  # fmt: skip
+    """Adds a call whose result stands for that of `like`, with its meta apart from `meta`."""
+    made = graph.create_node("call_function", target, args, kwargs)
+    made.meta.update(like.meta, **meta)
+    return made
+
+
+def placeholder_like(graph: torch.fx.Graph, node: torch.fx.Node) -> torch.fx.Node:
+    """Adds a placeholder for the value of a node of another graph."""
+    made = graph.placeholder(node.name)
+    made.meta.update(node.meta)
+    return made
+
+
 def graph_of(
     inputs: Iterable[torch.fx.Node], own: Iterable[torch.fx.Node], ends: Iterable[torch.fx.Node]
 ) -> torch.fx.Graph:
@@ -409,8 +427,7 @@ def graph_of(
     graph = torch.fx.Graph()
     copies: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in inputs:
-        copies[node] = graph.placeholder(node.name)
-        copies[node].meta.update(node.meta)
+        copies[node] = placeholder_like(graph, node)
     for node in own:
         copies[node] = copy_node(graph, node, copies.__getitem__)
     graph.output(tuple(copies[n] for n in ends))

@@ -1,7 +1,7 @@
 """Ops whose result's value or size depends on data, where capture can determine it.
 
 In: one such op, as the recorder receives it. Out: its result. The result is constant because everything that
-    the op reads is (`recording/constant_folding.py`), or it is recorded under an assumption that the graph
+    the op reads is (`tensors/constant_folding.py`), or it is recorded under an assumption that the graph
     checks. Otherwise Break."""
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ In: a node. Out: whether its kernel raises, tried with small tensors of ones and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -27,9 +27,10 @@ from frameloom.capture.tensors.schema import (
 )
 from frameloom.ir.symbolic.expr import Size, hint_of
 
+aten = torch.ops.aten
 MOST = 1 << 16  # elements of all arguments
 # On a GPU, they also take indices from the CPU.
-TAKE_PLACES = frozenset({torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default})
+TAKE_PLACES = frozenset({aten.index.Tensor, aten.index_put.default})
 # below every instruction's index: other calls are avoided at the instruction itself
 SITES = -(1 << 20)
 
@@ -37,10 +38,6 @@ SITES = -(1 << 20)
 def site_of(code: Any, index: int) -> tuple[Any, int]:
     """Returns the place under which a session stores that the call there is refused."""
     return code, SITES - index
-
-
-def _always(operand: torch.fx.Node) -> bool:
-    return True
 
 
 def _has_one_element(operand: torch.fx.Node) -> bool:
@@ -56,16 +53,12 @@ def has_no_elements(node: torch.fx.Node) -> bool:
     return 0 in fake.meta.shape
 
 
-# Ops that read only the layout of their operand and not its elements, and for which operands this holds.
-READ_NO_ELEMENTS: dict[Any, Callable[[torch.fx.Node], bool]] = {
-    **dict.fromkeys(FILLING, _always),
-    torch.ops.aten.empty_like.default: _always,
-    torch.ops.aten.new_empty.default: _always,
-    torch.ops.aten.rand_like.default: _always,
-    torch.ops.aten.randn_like.default: _always,
-    torch.ops.aten.argmax.default: _has_one_element,
-    torch.ops.aten.argmin.default: _has_one_element,
-}
+# Ops that read only the layout of their operand and not its elements, and those for which this holds if there
+# is one element.
+READ_NO_ELEMENTS = frozenset({
+    *FILLING, aten.empty_like.default, aten.new_empty.default, aten.rand_like.default, aten.randn_like.default,
+})  # fmt: skip
+READ_NO_SINGLE_ELEMENT = frozenset({aten.argmax.default, aten.argmin.default})
 
 
 def is_unread(node: torch.fx.Node, unread: Collection[torch.fx.Node]) -> bool:
@@ -74,8 +67,8 @@ def is_unread(node: torch.fx.Node, unread: Collection[torch.fx.Node]) -> bool:
     for user in node.users:
         if user in unread or has_no_elements(user):
             continue
-        of = READ_NO_ELEMENTS.get(user.target)
-        if of is None or not of(node):
+        is_one = user.target in READ_NO_SINGLE_ELEMENT and _has_one_element(node)
+        if user.target not in READ_NO_ELEMENTS and not is_one:
             return False
     return True
 
@@ -129,9 +122,8 @@ def _is_known_to_pass(node: torch.fx.Node) -> bool:
     """Whether it was checked during recording, or breaks the graph anyway where it could raise."""
     target: Any = node.target
     if torch.Tag.pointwise in target.tags or never_raises(target):
-        return all(
-            f.is_floating_point() for f in _fakes_of(node.all_input_nodes)
-        )  # all of them accept these
+        # All of them accept these.
+        return all(f.is_floating_point() for f in _fakes_of(node.all_input_nodes))
     return may_raise(node, at_once=True)
 
 

@@ -22,22 +22,14 @@ from frameloom.capture.recording.special_ops import (
     WHOLE_ON_GPU,
     pools_as_image,
 )
-from frameloom.capture.symbolic.number_inputs import (
-    takes_bits,
-    without_symbols,
-)
+from frameloom.capture.symbolic.number_inputs import takes_bits, without_symbols
 from frameloom.capture.symbolic.products import products_over
 from frameloom.capture.symbolic.torch_functions import WHOLE_OVER_SIZES
 from frameloom.capture.tensors.cast_cache import autocast_devices, without_cache
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import is_inference
-from frameloom.capture.tensors.schema import (
-    fakes_in,
-    names_no_index,
-)
-from frameloom.capture.tensors.supported import (
-    check_result,
-)
+from frameloom.capture.tensors.schema import fakes_in, names_no_index
+from frameloom.capture.tensors.supported import check_result
 from frameloom.config import config
 from frameloom.errors import Avoid, Break, first_line, let_mistakes_through
 
@@ -110,10 +102,8 @@ def record_call(
         ):
             raise Break("autograd", f"{name} changes an input that has a history") from error
         # Most likely the program's own error: plain Python raises it at the right place with the right state.
-        raise Break(
-            "op_error",
-            f"{name}: {type(error).__name__}: {first_line(error)}",
-        ) from error
+        text = f"{name}: {type(error).__name__}: {first_line(error)}"
+        raise Break("op_error", text) from error
     check_result(result, fn)
     _note_layouts(recorder, fn, (args, kwargs), result)
     if any(id(f) not in recorder.current_call.outs for f in fakes_in((kwargs.get("out"),))):
@@ -132,27 +122,19 @@ def _begin(
     where: object,
 ) -> None:
     """Sets the recorder's state for the current call."""
-    recorder.current_call.where, recorder.current_call.old, recorder.current_call.function = (
-        where,
-        len(recorder.fakes),
-        fn,
-    )
-    recorder.current_call.last, recorder.current_call.outs, recorder.current_call.assumes = (
-        recorder.graph._root.prev,
-        set(),
-        False,
-    )
-    recorder.current_call.inference = torch.is_inference_mode_enabled()
-    recorder.current_call.autocast = autocast_devices()
-    if recorder.current_call.autocast:
+    call = recorder.current_call
+    call.where, call.old, call.function = where, len(recorder.fakes), fn
+    call.last, call.outs, call.assumes = recorder.graph._root.prev, set(), False
+    call.inference, call.autocast = torch.is_inference_mode_enabled(), autocast_devices()
+    if call.autocast:
         recorder.casts.before(recorder, args, kwargs)
-    recorder.current_call.relies_on = dict.fromkeys(ATTENTION_SETTINGS if fn in ATTENTION else ())
+    call.relies_on = dict.fromkeys(ATTENTION_SETTINGS if fn in ATTENTION else ())
     if fn is F.scaled_dot_product_attention:
         check_mask(*args, **kwargs)
     if CURRENT_DEVICE is not None and (
         fn is torch.Tensor.cuda or any(map(names_no_index, (*args, *kwargs.values())))
     ):
-        recorder.current_call.relies_on[CURRENT_DEVICE] = None
+        call.relies_on[CURRENT_DEVICE] = None
 
 
 def _is_followed(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -187,16 +169,17 @@ def _note_layouts(
     recorder: Recorder, fn: Callable[..., Any], called: tuple[Any, Any], result: Any
 ) -> None:
     """Notes what the call has assumed about sizes, and whether its result shows that."""
+    shape_env, assumptions = recorder.shape_env, recorder.layout_assumptions
     # A gradient may lead back from sizes that come later.
-    if recorder.shape_env.symbols or recorder.current_call.is_followed:
-        results = (*fakes_in((result,)),)
-        recorder.layout_assumptions.called(fn, called, (*fakes_in(called),), results)
-    if recorder.shape_env.assumed_sizes:
-        results = tuple(fakes_in((result,)))
+    is_noted = bool(shape_env.symbols) or recorder.current_call.is_followed
+    if not is_noted and not shape_env.assumed_sizes:
+        return
+    given, results = tuple(fakes_in(called)), tuple(fakes_in((result,)))
+    if is_noted:
+        assumptions.called(fn, called, given, results)
+    if shape_env.assumed_sizes:
         is_answer = not results and result is not None
-        recorder.layout_assumptions.end(
-            recorder.current_call.last, fn, called, tuple(fakes_in(called)), results, is_answer
-        )
+        assumptions.end(recorder.current_call.last, fn, called, given, results, is_answer)
 
 
 def run_recorded(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.int32)
 ARITHMETIC = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
-COPIES = (aten.clone.default, aten._to_copy.default, aten.copy.default, aten.detach.default)
+COPIES = (aten.clone.default, aten._to_copy.default, aten.detach.default)
 MAX_OPS = 50
 
 
@@ -96,25 +96,24 @@ class _Reader:
             return SymbolicNumber(self.t, real.item(), element=node)
         if node.op == "get_attr":
             return ConstValue(self.t.recorder.constant(str(node.target)).item())
-        args, name = node.args, ""
-        if node.target is operator.getitem:
-            whole, k = node.args
-            if not isinstance(whole, torch.fx.Node) or not isinstance(whole.target, torch._ops.OpOverload):  # fmt: skip
+        made: Any = node.args[0] if node.target is operator.getitem else node
+        if not isinstance(made, torch.fx.Node) or not isinstance(
+            made.target, torch._ops.OpOverload
+        ):
+            return None
+        target, args = made.target, made.args
+        name = target._schema.name.partition("::")[2]
+        if made is not node:  # a result of an op on lists of tensors
+            if not name.startswith("_foreach_"):
                 return None
-            given = whole.target._schema.name.partition("::")[2]
-            if not given.startswith("_foreach_"):
-                return None
-            node, name = whole, given[len("_foreach_") :]
-            args = tuple(a[k] if isinstance(a, list | tuple) else a for a in whole.args)  # type: ignore[index]
-        elif isinstance(node.target, torch._ops.OpOverload):
-            name = node.target._schema.name.partition("::")[2]
-        target: Any = node.target
-        if is_view(node) or (target in COPIES and target is not aten.copy.default):
+            name, k = name.removeprefix("_foreach_"), node.args[1]
+            args = tuple(a[k] if isinstance(a, list | tuple) else a for a in args)  # type: ignore[index]
+        if is_view(made) or target in COPIES:
             return self._as(args[0], node.meta["val"].dtype)
         if target is aten.copy.default:
             return self._as(args[1], node.meta["val"].dtype)
-        overload = target._overloadname
-        if name not in ARITHMETIC or overload not in ("Tensor", "Scalar", "List", "ScalarList"):
+        overloads = ("Tensor", "Scalar", "List", "ScalarList")
+        if name not in ARITHMETIC or target._overloadname not in overloads:
             return None
         if len(args) != 2 or any(v not in (1, None) for v in node.kwargs.values()):
             return None

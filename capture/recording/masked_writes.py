@@ -1,4 +1,5 @@
-"""Records `x[mask] = value` and `index_put` where gradients are needed.
+"""Records `x[mask] = value`, `index_put` and `masked_scatter` where gradients are needed, by ops whose
+derivatives have known sizes.
 
 Where all selected positions get the same value, the write is an elementwise choice, whose derivative does not
 depend on the number of ones in the mask. Otherwise the forward pass computes the indices, so that the
@@ -7,6 +8,7 @@ backward pass need not do it."""
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,29 +20,29 @@ from frameloom.ir.symbolic.compare import equal
 if TYPE_CHECKING:
     from frameloom.capture.recording.recorder import Recorder
 
-
 INDICES = (torch.int64, torch.int32)
+TOO_FEW = "Number of elements of source < number of ones in mask"
 
 
 def record_setitem(recorder: Recorder, x: Any, key: Any, value: Any) -> Any:
     if recorder.current_call.is_followed and _is_a_choice(x, key, value):
         return recorder.run(_choose, (x, key, value), {})
-    places = partial(_set_places, recorder, operator.setitem)
     keys = key if isinstance(key, tuple) else (key,)
-    chosen = recorder.current_call.is_followed and _has_masks_that_fit(x, keys)
-    return recorder.run(places if chosen else operator.setitem, (x, key, value), {})
+    return recorder.run(_by_places(recorder, operator.setitem, x, keys), (x, key, value), {})
 
 
 def record_index_put(fn: Any) -> Any:
     def record(recorder: Recorder, x: Any, indices: Any, values: Any, accumulate: Any = False) -> Any:  # fmt: skip
-        chosen = recorder.current_call.is_followed and _has_masks_that_fit(x, indices)
-        return recorder.run(
-            partial(_set_places, recorder, fn) if chosen else fn,
-            (x, indices, values, accumulate),
-            {},
-        )
+        fn_by_places = _by_places(recorder, fn, x, indices)
+        return recorder.run(fn_by_places, (x, indices, values, accumulate), {})
 
     return record
+
+
+def _by_places(recorder: Recorder, fn: Any, x: Any, keys: Any) -> Any:
+    """Returns `fn`, with indices in place of masks where the derivative would look for these indices."""
+    chosen = recorder.current_call.is_followed and _has_masks_that_fit(x, keys)
+    return partial(_set_places, recorder, fn) if chosen else fn
 
 
 def _has_masks_that_fit(x: Any, keys: Any) -> bool:
@@ -100,3 +102,40 @@ def _choose(x: torch.Tensor, mask: torch.Tensor, value: torch.Tensor) -> None:
     for _ in range(x.dim() - mask.dim()):
         mask = mask.unsqueeze(-1)
     x.copy_(torch.where(mask, value, x))
+
+
+def record_masked_scatter(recorder: Recorder, input: Any, mask: Any, source: Any) -> Any:
+    fakes = (input, mask, source)
+    known = all(isinstance(f, torch.Tensor) and f.device.type == "cpu" for f in fakes)
+    followed = torch.is_grad_enabled() and known and (input.requires_grad or source.requires_grad)
+    if not followed or mask.dtype is not torch.bool or input.dtype is not source.dtype:
+        return recorder.run(torch.Tensor.masked_scatter, fakes, {})
+    return recorder.run(_looked_up, fakes, {})
+
+
+def _looked_up(input: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """Looks up an element for each position: the elements of the source in order, and one extra element at the
+    end for positions that take none. PyTorch's own derivative selects by the mask, whose count of ones depends
+    on data."""
+    input, mask = torch.broadcast_tensors(input, mask)
+    elements = source.reshape(-1)
+    place = mask.reshape(-1).cumsum(0) - 1
+    none = torch.full_like(place, elements.numel())
+    torch.ops.aten._assert_async.msg((place < none).all(), TOO_FEW)
+    # The check may run after the lookup.
+    place = torch.where(mask.reshape(-1), torch.minimum(place, none), none)
+    padded = torch.cat([elements, elements.new_zeros(1)])
+    taken: torch.Tensor = torch.ops.aten._unsafe_index(padded, [place])
+    made = torch.where(mask, taken.view(input.shape), input)
+    if input.requires_grad:
+        assert made.grad_fn is not None
+        made.grad_fn.register_hook(partial(_as_eager, mask))
+    # Unlike `contiguous`, it also gives such strides in dimensions of size 1.
+    return made.clone(memory_format=torch.contiguous_format)
+
+
+def _as_eager(
+    mask: torch.Tensor, gradients: Sequence[Any], given: Sequence[Any]
+) -> tuple[Any, ...]:
+    """Returns the gradients of `where`; that of the input comes from another op, which has one layout."""
+    return *gradients[:-1], given[0].masked_fill(mask, 0)

@@ -20,11 +20,7 @@ from frameloom.capture.recording.backward_marks import note_node, note_sum, summ
 from frameloom.capture.recording.call_cache import Calls
 from frameloom.capture.recording.custom_op_sizes import special_of
 from frameloom.capture.recording.data_dependent import asks_for_data
-from frameloom.capture.recording.function_call import (
-    CURRENT_DEVICE,
-    record_call,
-    run_recorded,
-)
+from frameloom.capture.recording.function_call import CURRENT_DEVICE, record_call, run_recorded
 from frameloom.capture.recording.recorder_state import (
     ConstantNodes,
     CurrentCall,
@@ -32,13 +28,8 @@ from frameloom.capture.recording.recorder_state import (
     GraphModes,
     HistoryState,
 )
-from frameloom.capture.recording.special_ops import (
-    SPECIAL,
-)
-from frameloom.capture.recording.unbacked_sizes import (
-    check_device,
-    undecided,
-)
+from frameloom.capture.recording.special_ops import SPECIAL
+from frameloom.capture.recording.unbacked_sizes import check_device, undecided
 from frameloom.capture.recording.views import reshape, view
 from frameloom.capture.recording.writes import write_op
 from frameloom.capture.recording.written_parts import WrittenPart
@@ -238,18 +229,14 @@ class Recorder(TorchDispatchMode):
         """Drops all references to the tensors of the captured call."""
         self.inputs.clear()
         self.undo.clear()
-        self.constant_nodes.known.clear()
+        self.parts.clear()
         self.shape_env.release()
         self.layout_assumptions.release()
-        self.constant_nodes.unknown.clear()
-        self.from_data.unbacked.clear()
-        self.parts.clear()
-        self.from_data.counted.clear()
-        self.from_data.places.clear()
-        self.history.instead.clear()
-        self.history.written_parts.clear()
-        self.history.turned_on.clear()
-        self.history.zeros.clear()
+        self.constant_nodes, self.from_data, self.history = (
+            ConstantNodes(),
+            FromData(),
+            HistoryState(),
+        )
         self.numbers.release()
 
     # ---- recording
@@ -263,6 +250,7 @@ class Recorder(TorchDispatchMode):
         return made
 
     def dispatched(self, func: Any, args: Any, kwargs: Any) -> Any:
+        call = self.current_call
         if not isinstance(func, torch._ops.OpOverload):
             raise Break("unsupported_op", str(func))
         if func is aten.size.default:  # C++ code wants plain sizes
@@ -278,7 +266,7 @@ class Recorder(TorchDispatchMode):
             args = without_numbers(args)
             kwargs = {name: without_numbers(a) for name, a in kwargs.items()}
         tensors_of(func, args, kwargs)
-        if self.current_call.autocast != self.modes.around and not str(func).startswith(KNOWN):
+        if call.autocast != self.modes.around and not str(func).startswith(KNOWN):
             # Autocast treats the calls inside its kernel as it treats those of the program.
             raise Break(
                 "unsupported_op", f"{func} under autocast that the graph does not run under"
@@ -287,22 +275,18 @@ class Recorder(TorchDispatchMode):
             raise Break("unsupported_op", f"{func} in pinned memory")
         check_arguments(func, args, kwargs)
         check_filled(func, args, self)
-        if self.current_call.autocast and func is aten._to_copy.default:
+        if call.autocast and func is aten._to_copy.default:
             self.casts.note(self, args[0])
         properties = properties_of(func)
-        check_layouts(func, properties.sparse, args, kwargs, self.current_call.is_followed)
+        check_layouts(func, properties.sparse, args, kwargs, call.is_followed)
         if properties.data_dependent or selects_by_mask(func, args):
             return asks_for_data(self, func, args, kwargs)
         if properties.resizes:
             return reshape(self, func, *args, **kwargs)
         if properties.behaviour == "write":
-            number = torch._C._autograd._get_sequence_nr() if self.current_call.is_followed else 0
+            number = torch._C._autograd._get_sequence_nr() if call.is_followed else 0
             result = write_op(self, func, args, kwargs)
-            if (
-                self.current_call.is_followed
-                and isinstance(result, Fake)
-                and result.view_of is not None
-            ):
+            if call.is_followed and isinstance(result, Fake) and result.view_of is not None:
                 self.history.written_parts[number] = WrittenPart.of(func, args, kwargs)
             return result
         if properties.behaviour == "view":
@@ -444,6 +428,5 @@ class Recorder(TorchDispatchMode):
         node = self.graph.get_attr(name)
         fake = fake_like(tensor)
         node.meta["val"], node.meta["stack"] = fake, self.current_call.where
-        fake.node, fake.memory = node, self.memory_of(fake)
-        self.fakes.append(fake)
+        self.adopt(fake, node)
         return self.pure(aten.clone.default, (fake,), {})

@@ -73,9 +73,8 @@ class HistoryState:
     # Inputs that the program turns into leaves of autograd (leaves.py).
     turned_on: dict[int, Any] = field(default_factory=dict)
     zeros: dict[int, Fake] = field(default_factory=dict)  # tensors without memory
-    functions: list[Any] = field(
-        default_factory=list
-    )  # calls of autograd Functions, as Derivatives
+    # calls of autograd Functions, as Derivatives
+    functions: list[Any] = field(default_factory=list)
     notes_nodes: bool = False  # whether to note which autograd nodes compute something
 
 
@@ -87,9 +86,8 @@ class FromData:
     unbacked: list[Any] = field(default_factory=list)  # where unbacked sizes are made
     # numbers of non-zero elements
     counted: dict[Any, tuple[Int, Result]] = field(default_factory=dict)
-    places: dict[Any, Fake] = field(
-        default_factory=dict
-    )  # their indices, where the program does not see them
+    # their indices, where the program does not see them
+    places: dict[Any, Fake] = field(default_factory=dict)
 
 
 @dataclass
@@ -97,6 +95,5 @@ class ConstantNodes:
     """Nodes that depend on no input (tensors/constant_folding.py)."""
 
     known: dict[torch.fx.Node, Any] = field(default_factory=dict)  # their values
-    unknown: set[torch.fx.Node] = field(
-        default_factory=set
-    )  # nodes that are known not to be constant
+    # nodes that are known not to be constant
+    unknown: set[torch.fx.Node] = field(default_factory=set)

@@ -13,6 +13,7 @@ import torch
 
 from frameloom.capture.shapes.iteration import empty
 from frameloom.capture.shapes.registry import infer
+from frameloom.capture.tensors.own_ops import own_op
 from frameloom.capture.tensors.sized import has_sizes
 from frameloom.errors import Break
 
@@ -33,13 +34,10 @@ def record_rnn(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
         raise Break("unsupported_op", f"{func} of sizes that vary, whose gradient is needed")
     known = infer(func, (*[t.meta for t in tensors], *rest), kwargs)
     given = tuple((t.dtype, tuple(t.shape), t.stride()) for t in tensors)
-    metas = (*known[:3], empty((_workspace_size(given, _hashable(rest)),), torch.uint8))
+    hashable = tuple(tuple(a) if isinstance(a, list) else a for a in rest)
+    metas = (*known[:3], empty((_workspace_size(given, hashable),), torch.uint8))
     made = recorder.new(metas, tensors[0].device)
     return recorder.pure(_operator(), args, kwargs, made)
-
-
-def _hashable(rest: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(tuple(a) if isinstance(a, list) else a for a in rest)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -65,14 +63,6 @@ def _run(*args: Any) -> Any:
 
 
 @functools.cache
-def _library() -> Any:
-    library = torch.library.Library("frameloom", "FRAGMENT")
-    schema = str(layer._schema).partition("(")[2]
-    library.define(f"rnn_layer({schema}")
-    library.impl("rnn_layer", _run, "CompositeImplicitAutograd")
-    return library
-
-
 def _operator() -> Any:
-    _library()
-    return torch.ops.frameloom.rnn_layer.default
+    schema = str(layer._schema).partition("(")[2]
+    return own_op(f"rnn_layer({schema}", _run, key="CompositeImplicitAutograd")

@@ -14,7 +14,7 @@ import torch
 
 from frameloom.capture.shapes.iteration import is_dense
 from frameloom.capture.tensors.fake import Fake
-from frameloom.capture.tensors.functionalize import IDENTITIES, OWN_INVERSE
+from frameloom.capture.tensors.functionalize import IDENTITIES, OWN_INVERSE, view_chain
 from frameloom.capture.tensors.schema import is_out, is_plain
 from frameloom.ir.strides import overlaps
 from frameloom.ir.symbolic.expr import Int, Size, hint_of, may_exceed_1
@@ -111,8 +111,8 @@ def _disturbs(target: Fake, other: Fake, pointwise: bool) -> bool:
     """Whether an op that writes `target` step by step may read elements of `other` that it has already
     written. Then its result depends on its order, which is from lower to higher addresses for elementwise
     ops."""
-    chain = _chain(target)
-    base = next((f for f in _chain(other) if any(f is g for g in chain)), None)
+    chain = view_chain(target)
+    base = next((f for f in reversed(view_chain(other)) if any(f is g for g in chain)), None)
     if base is None or overlaps(base.shape, base.stride()):
         return True
     written, read = _region(target, base), _region(other, base)
@@ -129,14 +129,6 @@ def _disturbs(target: Fake, other: Fake, pointwise: bool) -> bool:
         if written.axes[d].start != read.axes[d].start:
             return not pointwise or bool(written.axes[d].start > read.axes[d].start)
     return False
-
-
-def _chain(fake: Fake) -> list[Fake]:
-    chain = [fake]
-    while fake.view_of is not None:
-        fake = fake.view_of.parent
-        chain.append(fake)
-    return chain
 
 
 def _region(fake: Fake, base: Fake) -> Region | None:

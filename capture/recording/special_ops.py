@@ -13,8 +13,11 @@ import torch
 import torch.nn.functional as F
 
 from frameloom.capture.recording.data_dependent import QUANTILES, record_quantile
-from frameloom.capture.recording.masked_scatter import record_masked_scatter
-from frameloom.capture.recording.masked_writes import record_index_put, record_setitem
+from frameloom.capture.recording.masked_writes import (
+    record_index_put,
+    record_masked_scatter,
+    record_setitem,
+)
 from frameloom.capture.recording.recurrent import record_rnn
 from frameloom.capture.recording.writes import conform
 from frameloom.capture.symbolic.sized_calls import SIZED_CALLS
@@ -41,12 +44,8 @@ def _record_batch_norm(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     if not (training or x.is_floating_point()):
         raise Break("op_error", f"{func} of {x.dtype}")
     if not training:
-        out, *saved = recorder.pure(
-            aten._native_batch_norm_legit_no_training.default,
-            (x, weight, bias, mean, var, momentum, eps),
-            {},
-        )
-        return out, *saved
+        given = (x, weight, bias, mean, var, momentum, eps)
+        return recorder.pure(aten._native_batch_norm_legit_no_training.default, given, {})
     if mean is None:
         return recorder.pure(
             aten._native_batch_norm_legit.no_stats, (x, weight, bias, True, momentum, eps), {}
@@ -96,14 +95,19 @@ def _record_as_strided_scatter(recorder: Any, func: Any, args: Any, kwargs: Any)
     return recorder.pure(func, args, kwargs)
 
 
+EMPTY = (
+    aten.empty.memory_format, aten.empty_like.default, aten.empty_strided.default,
+    aten.empty_permuted.default, aten.new_empty.default, aten.new_empty_strided.default,
+)  # fmt: skip
+
+
 def _record_empty(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Fills the result where deterministic algorithms are on: PyTorch then fills uninitialized memory."""
-    settings = (
+    made = recorder.pure(func, args, kwargs)
+    for tells in (
         torch._C._get_deterministic_algorithms,
         torch._C._get_deterministic_fill_uninitialized_memory,
-    )
-    made = recorder.pure(func, args, kwargs)
-    for tells in settings:
+    ):
         recorder.current_call.relies_on[tells] = None
         if not tells():
             return made
@@ -129,10 +133,8 @@ def _record_fake_quantize(recorder: Any, func: Any, args: Any, kwargs: Any) -> A
         nearest = recorder.pure(aten.clamp.default, (zero_point, low, high), {})
         inside = recorder.pure(aten.eq.Tensor, (nearest, zero_point), {})
         text = "`zero_point` must be between `quant_min` and `quant_max`."
-        check = aten._assert_async.msg
-        _record_assertion(
-            recorder, check, (recorder.pure(aten.all.default, (inside,), {}), text), {}
-        )
+        fits = recorder.pure(aten.all.default, (inside,), {})
+        _record_assertion(recorder, aten._assert_async.msg, (fits, text), {})
     return recorder.pure(func, args, kwargs)
 
 
@@ -177,6 +179,13 @@ def _record_values(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return recorder.pure(func, args, kwargs)
 
 
+QUANTIZING = (
+    aten.quantize_per_tensor, aten.quantize_per_tensor_dynamic, aten.quantize_per_channel,
+    aten._empty_affine_quantized, aten._make_per_tensor_quantized_tensor,
+    aten._make_per_channel_quantized_tensor,
+)  # fmt: skip
+
+
 def _quantized(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Breaks, because PyTorch's shape functions treat the quantized result as a plain tensor."""
     raise Break("unsupported_tensor", f"{func} makes a quantized tensor")
@@ -198,16 +207,21 @@ def _record_max_pool(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     x, kernel, *_ = args
     if kernel[0] == 1 and x.device.type == "cpu" and not x.dtype.is_floating_point:
         raise Break("op_error", f"{func}: one-dimensional, of integers")
-    if (
-        recorder.current_call.function in POOLS_OF_ROWS
-        and not recorder.current_call.decomposes_as_eager
-    ):
+    call = recorder.current_call
+    if call.function in POOLS_OF_ROWS and not call.decomposes_as_eager:
         if any(type(n) is int and n == 0 for n in x.shape[1:]):
             raise Break("op_error", f"{func}: one-dimensional, of nothing")
         # That kernel's result is a fresh tensor, whatever the layout of the operand.
         x = recorder.pure(aten.clone.default, (x,), {"memory_format": torch.contiguous_format})
         args = (x, *args[1:])
     return recorder.pure(func, args, kwargs)
+
+
+OF_PRODUCTS = (
+    aten.linalg_pinv.atol_rtol_tensor, aten._trilinear.default, aten._cdist_forward.default,
+    aten._euclidean_dist.default, aten.affine_grid_generator.default,
+    aten._transformer_encoder_layer_fwd.default, aten._native_multi_head_attention.default,
+)  # fmt: skip
 
 
 def _record_products(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -255,29 +269,8 @@ def _record_clamp(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 SPECIAL: dict[Any, Callable[..., Any]] = {
     aten.mkldnn_rnn_layer.default: record_rnn,
-    **{
-        func: _record_empty
-        for func in (
-            aten.empty.memory_format,
-            aten.empty_like.default,
-            aten.empty_strided.default,
-            aten.empty_permuted.default,
-            aten.new_empty.default,
-            aten.new_empty_strided.default,
-        )
-    },
-    **{
-        getattr(packet, overload): _quantized
-        for packet in (
-            aten.quantize_per_tensor,
-            aten.quantize_per_tensor_dynamic,
-            aten.quantize_per_channel,
-            aten._empty_affine_quantized,
-            aten._make_per_tensor_quantized_tensor,
-            aten._make_per_channel_quantized_tensor,
-        )
-        for overload in packet.overloads()
-    },
+    **dict.fromkeys(EMPTY, _record_empty),
+    **{getattr(of, overload): _quantized for of in QUANTIZING for overload in of.overloads()},
     ZEROS: record_zeros,
     aten.native_batch_norm.default: _record_batch_norm,
     aten.cudnn_batch_norm.default: _record_cudnn_batch_norm,
@@ -288,21 +281,10 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     aten.clamp.Tensor: _record_clamp,
     aten.fake_quantize_per_channel_affine_cachemask.default: _record_fake_quantize,
     aten.channel_shuffle.default: _record_channel_shuffle,
-    **{
-        func: _record_products
-        for func in (
-            aten.linalg_pinv.atol_rtol_tensor,
-            aten._trilinear.default,
-            aten._cdist_forward.default,
-            aten._euclidean_dist.default,
-            aten.affine_grid_generator.default,
-            aten._transformer_encoder_layer_fwd.default,
-            aten._native_multi_head_attention.default,
-        )
-    },
-    aten.roll.default: _record_joined,
-    aten.isin.Tensor_Tensor: _record_joined,
-    aten._chunk_cat.default: _record_joined,
+    **dict.fromkeys(OF_PRODUCTS, _record_products),
+    **dict.fromkeys(
+        (aten.roll.default, aten.isin.Tensor_Tensor, aten._chunk_cat.default), _record_joined
+    ),
     aten._assert_async.msg: _record_assertion,
     aten.native_dropout.default: _record_dropout,
     aten._linalg_check_errors.default: _record_assertion,
@@ -329,8 +311,7 @@ def _record_attention(
         if isinstance(attn_mask, torch.Tensor) and not is_causal:
             attn_mask, is_causal = simplified_mask(recorder, query, key, attn_mask)
         given = (query, key, value, attn_mask, dropout_p, is_causal)
-        attention = torch.nn.functional.scaled_dot_product_attention
-        return recorder.run(attention, given, options)
+        return recorder.run(F.scaled_dot_product_attention, given, options)
     if torch.is_autocast_enabled("cuda"):
         dtype = torch.get_autocast_dtype("cuda")
         query, key, value, attn_mask = (
@@ -339,11 +320,8 @@ def _record_attention(
             else t
             for t in (query, key, value, attn_mask)
         )
-    return recorder.pure(
-        aten.scaled_dot_product_attention.default,
-        (query, key, value, attn_mask, 0.0, is_causal),
-        options,
-    )
+    given = (query, key, value, attn_mask, 0.0, is_causal)
+    return recorder.pure(aten.scaled_dot_product_attention.default, given, options)
 
 
 def simplified_mask(recorder: Any, query: Any, key: Any, mask: Any) -> tuple[Any, bool]:
@@ -426,12 +404,12 @@ def _record_one_hot(recorder: Any, index: Any, num_classes: Any = -1) -> Any:
     if isinstance(num_classes, bool):
         raise Break("op_error", "one_hot of a bool")
     if not is_known or index.dtype != torch.int64:
-        return recorder.run(torch.nn.functional.one_hot, (index, num_classes), {})
+        return recorder.run(F.one_hot, (index, num_classes), {})
     return recorder.pure(aten.one_hot.default, (index, num_classes), {})
 
 
 WHOLE: dict[Any, Callable[..., Any]] = {
-    torch.nn.functional.one_hot: _record_one_hot,
+    F.one_hot: _record_one_hot,
     torch.Tensor.stride: _tell_strides,
     operator.setitem: record_setitem,
     **{fn: record_index_put(fn) for fn in INDEX_PUTS},
@@ -441,8 +419,6 @@ WHOLE: dict[Any, Callable[..., Any]] = {
     torch.masked_scatter: record_masked_scatter,
     torch.Tensor.masked_scatter: record_masked_scatter,
     torch.ctc_loss: _record_ctc_loss,
-    torch.nn.functional.ctc_loss: _record_ctc_loss,
+    F.ctc_loss: _record_ctc_loss,
 }
-WHOLE_ON_GPU: dict[Any, Callable[..., Any]] = {
-    torch.nn.functional.scaled_dot_product_attention: _record_attention,
-}
+WHOLE_ON_GPU: dict[Any, Callable[..., Any]] = {F.scaled_dot_product_attention: _record_attention}

@@ -111,19 +111,14 @@ class _Copy:
 
     def _value(self, value: Any) -> Any:
         """Converts a structure of nodes, tensors and numbers."""
+        return torch.fx.node.map_aggregate(value, self._leaf)
+
+    def _leaf(self, value: Any) -> Any:
         if isinstance(value, Node):
             return self._nodes[value]
         if isinstance(value, Size):
             return self._int(value)
-        if isinstance(value, Sized) and isinstance(value, Fake):
-            return self._fake(value)
-        if isinstance(value, slice):
-            return slice(*map(self._value, (value.start, value.stop, value.step)))
-        if isinstance(value, dict):
-            return {name: self._value(v) for name, v in value.items()}
-        if isinstance(value, list | tuple):
-            return type(value)(map(self._value, value))
-        return value
+        return self._fake(value) if isinstance(value, Sized) and isinstance(value, Fake) else value
 
     def _int(self, n: Int) -> Int:
         return substitute(self._shape_env, resolved(n), self._symbol)

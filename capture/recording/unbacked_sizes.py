@@ -4,7 +4,7 @@ In: such an op, as the recorder receives it. Out: its result, a tensor with an u
     sizes (ir/symbolic/expr.py): the number is known only after the op. The plan checks assumptions about it
     (symbolic/shape_env.py) there, before it writes to any input; if one fails, the call bails out and runs as
     plain Python. Where that is impossible, the graph breaks at the op. On a GPU it always breaks, except for
-    ops of the program (symbolic/custom_op_sizes.py) if no assumption is made about their sizes."""
+    ops of the program (recording/custom_op_sizes.py) if no assumption is made about their sizes."""
 
 from __future__ import annotations
 
@@ -117,13 +117,10 @@ def _value_of(node: Any, depth: int = 4) -> Any:
 def new_size(recorder: Recorder, bound: Int | None, dim: int) -> tuple[Int, Result | None]:
     if isinstance(bound, int) and not bound:
         return 0, None
-    if (
-        recorder.current_call.refuses_unbacked
-    ):  # before a reader of it changes the history of a tensor
-        name = getattr(
-            recorder.current_call.function, "__name__", str(recorder.current_call.function)
-        )
-        raise Break("data_dependent", f"{name}(...)")
+    call = recorder.current_call
+    if call.refuses_unbacked:  # before a reader of it changes the history of a tensor
+        fn = call.function
+        raise Break("data_dependent", f"{getattr(fn, '__name__', fn)}(...)")
     source = Result(dim)
     recorder.from_data.unbacked.append(source)
     return recorder.shape_env.unbacked_symbol(source, bound), source

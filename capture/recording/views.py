@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frameloom.capture.recording.captured_graph import recorded_behind
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import (
     SplitView,
@@ -31,11 +32,7 @@ MAX_VIEWS = 500  # depth of views of views
 MAX_SPLIT_VIEWS = 10_000  # views of one tensor made by one call
 # Ops whose one-element result keeps the larger memory of the unreduced values.
 LEAVES_MEMORY = frozenset(
-    {
-        aten.mse_loss.default,
-        aten.smooth_l1_loss.default,
-        aten.soft_margin_loss.default,
-    }
+    {aten.mse_loss.default, aten.smooth_l1_loss.default, aten.soft_margin_loss.default}
 )
 LOOKS_BEHIND = frozenset({"as_strided", "resize_", "set_", "storage", "untyped_storage"})
 
@@ -86,20 +83,18 @@ def view(
     depth = 1 if parent.view_of is None else parent.view_of.depth + 1
     if depth > MAX_VIEWS:  # PyTorch takes ever longer for each
         raise Break("too_large", f"views of views, {depth} deep")
-    grad = torch.is_grad_enabled()
-    given = tuple(rest), dict(kwargs)
-    fake.version = version = parent.memory.version
-    inference = recorder.current_call.inference
+    fake.version = parent.memory.version
     fake.view_of = ViewOf(
         parent,
         func,
-        *given,
+        tuple(rest),
+        dict(kwargs),
         depth,
-        grad,
-        split_view,
+        grad=torch.is_grad_enabled(),
+        split_view=split_view,
         is_known_view=is_known_view,
-        inference=inference,
-        version=version,
+        inference=recorder.current_call.inference,
+        version=fake.version,
     )
     return fake
 
@@ -107,11 +102,8 @@ def view(
 def _is_new(recorder: Recorder, fake: Fake) -> bool:
     """Whether a function without tensor operands has just made it. For subclasses, PyTorch's bindings pass on
     a detached one."""
-    if (
-        not recorder.fakes
-        or recorder.fakes[-1] is not fake
-        or id(fake) not in recorder.made_in_call()
-    ):
+    fresh = recorder.fakes[recorder.current_call.old :]
+    if not fresh or fresh[-1] is not fake:
         return False
     node = fake.node
     of = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), Fake)]
@@ -194,9 +186,7 @@ def reshape(recorder: Recorder, func: Any, fake: Fake, *args: Any, **kwargs: Any
 
 def _rename(recorder: Recorder, fake: Fake, other: Fake) -> None:
     """Replaces `fake` by `other`, its former self, as the value of the nodes of the current call."""
-    for node in reversed(recorder.graph.nodes):
-        if node is recorder.current_call.last:
-            return
+    for node in recorded_behind(recorder.current_call.last):
         val = node.meta.get("val")
         if val is fake:
             node.meta["val"] = other

@@ -20,14 +20,10 @@ from frameloom.capture.tensors.functionalize import (
     has_same_strides,
     is_inference,
     mixed_mode_view,
+    view_chain,
     write,
 )
-from frameloom.capture.tensors.schema import (
-    is_out,
-    one_needs_another,
-    plain_arguments,
-    tensors_of,
-)
+from frameloom.capture.tensors.schema import is_out, one_needs_another, plain_arguments, tensors_of
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -85,11 +81,7 @@ def write_op(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
             raise Break("op_error", f"{func} writes a tensor made in inference mode")
         if target.requires_grad and torch.is_grad_enabled() and is_by_function(target):
             raise Break("op_error", f"{func} writes a view that an autograd Function made")
-        if target.memory.root.requires_grad and not (
-            target.requires_grad and torch.is_grad_enabled()
-        ):
-            recorder.history.hidden_writes = True
-        write(target, value, recorder)
+        write_value(recorder, target, value)
     for target in listed:
         if counts(target):
             torch.autograd.graph.increment_version(target)
@@ -102,6 +94,14 @@ def write_op(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
     if len(schema.returns) == 1:
         return args[0] if isinstance(args[0], list | tuple) else targets[0]
     return tuple(targets)
+
+
+def write_value(recorder: Recorder, target: Fake, value: Any) -> None:
+    """Writes the value of a node to a tensor, in the current gradient mode."""
+    is_followed = target.requires_grad and torch.is_grad_enabled()
+    if target.memory.root.requires_grad and not is_followed:
+        recorder.history.hidden_writes = True
+    write(target, value, recorder)
 
 
 def conform(recorder: Recorder, value: Fake, target: Fake, func: Any) -> Any:
@@ -185,6 +185,5 @@ def forget_values(outputs: Iterable[Fake]) -> dict[int, Any]:
 def forget_views(fake: Fake) -> None:
     """Makes every view between `fake` and its memory's root replay: a written view holds a value of its
     own."""
-    while fake.view_of is not None:
-        fake.version = -1
-        fake = fake.view_of.parent
+    for view in view_chain(fake)[1:]:
+        view.version = -1

@@ -123,13 +123,22 @@ def _has_no_gaps(fake: Fake) -> bool:
     return bool(_extent(fake.shape, fake.stride()) == fake.numel())
 
 
+def view_chain(fake: Fake, base: Fake | None = None) -> list[Fake]:
+    """Returns the chain of views from `base`, or from the memory's root, to `fake`."""
+    chain = [fake]
+    while chain[-1] is not base and chain[-1].view_of is not None:
+        chain.append(chain[-1].view_of.parent)
+    return chain[::-1]
+
+
+def views_in(fake: Fake, base: Fake | None = None) -> list[ViewOf]:
+    """Returns how each tensor of the chain is a view of the one before it."""
+    return [f.view_of for f in view_chain(fake, base)[1:]]
+
+
 def counts(fake: Fake) -> bool:
     """Whether autograd counts writes to it as writes to its memory."""
-    while fake.view_of is not None:
-        if not fake.view_of.counts:
-            return False
-        fake = fake.view_of.parent
-    return True
+    return all(view.counts for view in views_in(fake))
 
 
 def is_inference(fake: Fake) -> bool:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import torch
+from frameloom.capture.tensors.own_ops import own_op
 
 NAMESPACE = "frameloom_functional"
 OURS = ("aten", "prims", NAMESPACE)  # have forms of their own, or need none
-_library: list[torch.library.Library] = []  # a freed library removes its definitions
 
 
 def form_on_copies(func: Any) -> Any:
@@ -29,11 +28,8 @@ def form_on_copies(func: Any) -> Any:
     given = re.sub(r"\(a\d*!\)", "", given)
     returned = [*(str(r.type) for r in schema.returns), *types]
     form = f"{namespace}_{name}_{func._overloadname}"
-    if not _library:
-        _library.append(torch.library.Library(NAMESPACE, "DEF"))
-    _library[0].define(f"{form}({given}) -> ({', '.join(returned)})")
-    _library[0].impl(form, _on_copies(func, written), "CompositeExplicitAutograd")
-    return getattr(getattr(torch.ops, NAMESPACE), form).default
+    text = f"{form}({given}) -> ({', '.join(returned)})"
+    return own_op(text, _on_copies(func, written), namespace=NAMESPACE)
 
 
 def _on_copies(func: Any, written: list[int]) -> Any:

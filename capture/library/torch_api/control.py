@@ -106,7 +106,7 @@ def _loop(t: Tracer, cond_fn: Value, body_fn: Value, carried_inputs: Value) -> V
         raise Unfit
     if body.layouts != layouts or body.structure not in (tuple(range(len(given))), list(range(len(given)))):  # fmt: skip
         raise Unfit
-    call = Loop(condition.part, body.part, len(given))
+    call = Loop((condition.part, body.part), len(given))
     made = _called(t, call, given, body.fakes)
     return t.from_python(tuple(made))
 
