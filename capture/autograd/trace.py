@@ -248,9 +248,8 @@ class Joint:
         graph.output(tuple(copies[e] for e in ends))
         whole = None
         if recorder.history.functions:
-            recorded = itertools.takewhile(lambda n: n is not self.last.next, recorder.graph.nodes)
             own = set(seeds).union(regions.copies.values())
-            nodes = [*(n for n in recorded if n not in own), *unbacked]
+            nodes = [*(n for n in self._recorded() if n not in own), *unbacked]
             whole = with_functions(nodes, recorder, [*results, *unbacked])
         later.update(regions.copies.values())
         for n in reversed(recorder.graph.nodes):
@@ -433,20 +432,22 @@ class Joint:
     def _drawn(self) -> list[Node]:
         """Returns the nodes of the forward graph that draw random numbers and may be recomputed; adds
         nodes for the generator states that this takes."""
-        graph, everywhere = self.recorder.graph, self.recorder.history.budget is not None
-        drawn = []
-        for n in list(graph.nodes):
-            if (everywhere or REGION in n.meta) and can_be_redrawn(n):
-                note_state(graph, n)
-                drawn.append(n)
-            if n is self.last:
-                return drawn
+        everywhere = self.recorder.history.budget is not None
+        marked = (n for n in self._recorded() if everywhere or REGION in n.meta)
+        drawn = [n for n in marked if can_be_redrawn(n)]
+        for n in drawn:
+            note_state(self.recorder.graph, n)
         return drawn
 
     def _copy(self, n: Node) -> Node:
         """Makes a copy of `n` that the program cannot reach."""
         like = Fake(n.meta["val"].meta, n.meta["val"].device)
         return call_like(self.recorder.graph, n, torch.ops.aten.clone.default, (n,), val=like)
+
+    def _recorded(self) -> list[Node]:
+        """Returns the nodes that were recorded before those for the gradients."""
+        nodes = self.recorder.graph.nodes
+        return [*itertools.takewhile(lambda n: n is not self.last.next, nodes)]
 
     def _later(self) -> set[Node]:
         """Returns the nodes that were recorded for the gradients."""
