@@ -25,7 +25,6 @@ from frameloom.ir.lower.geometry import (
     arguments_of,
     base_of,
     devices_of,
-    flatten,
     is_tensor,
     is_view,
     origin,
@@ -66,6 +65,7 @@ from frameloom.ir.program import (
     Store,
     View,
     is_cuda,
+    leaves,
 )
 from frameloom.ir.substitute import fold, loads
 from frameloom.ir.symbolic.atoms import unbacked_in
@@ -151,8 +151,8 @@ class Lowering:
         )
         forget(s for shape_env in unbacked for s in shape_env.symbols)
         ends = nodes[-1].args[0]
-        self.returned = {base_of(n) for n in flatten(ends) if isinstance(n, torch.fx.Node)}
-        seen = flatten(ends if self.n_visible is None else ends[: self.n_visible])
+        self.returned = {base_of(n) for n in leaves(ends) if isinstance(n, torch.fx.Node)}
+        seen = leaves(ends if self.n_visible is None else ends[: self.n_visible])
         self.visible = {base_of(n) for n in seen if isinstance(n, torch.fx.Node)}
         self.layouts.channels_last = channels_last.chosen(nodes, self.onednn.convolutions)
         self.layouts.has_internal_layouts = bool(self.layouts.channels_last) or any(
@@ -176,7 +176,7 @@ class Lowering:
                 assert node.op == "output", f"unexpected {node.op} in a captured graph"
                 write_cpu_inputs(self)
                 isomorphic_parts = self.repeats.record_isomorphic_parts(self, ends)
-                outputs = tuple(returned(self, n) for n in flatten(node.args[0]))
+                outputs = tuple(returned(self, n) for n in leaves(node.args[0]))
         return Program(
             tuple(self.inputs), tuple(self.steps), outputs, tuple(self.constants.items()),
             tuple(self.numbers.steps), isomorphic_parts, tuple(self.numbers.symbols.items()),
@@ -204,9 +204,7 @@ class Lowering:
         self.values[node] = self.ref(buffer, val)
 
     def constant(self, node: torch.fx.Node) -> None:
-        tensor: Any = self.holder
-        for part in str(node.target).split("."):
-            tensor = getattr(tensor, part)
+        tensor = operator.attrgetter(str(node.target))(self.holder)
         buffer = self.buffer(node.name, tensor, Kind.CONSTANT)
         self.constants[buffer] = tensor
         self.values[node] = self.ref(buffer, tensor)
@@ -230,6 +228,20 @@ class Lowering:
             base, dtype = base_bytes // val.dtype.itemsize, None
         shape, strides = tuple(map(number, val.shape)), tuple(map(number, val.stride()))
         return Ref(buffer, shape, strides, number(val.storage_offset()) - base, dtype, val.dtype)
+
+    def fresh(
+        self, name: str, like: Ref, shape: tuple[int, ...], strides: tuple[int, ...],
+        kind: Kind = Kind.TEMP,
+    ) -> Ref:  # fmt: skip
+        """Returns a new tensor with the dtype and the device of `like`."""
+        torch_dtype = like.torch_dtype if like.dtype is None else None
+        buffer = Buffer(name, like.dtype, shape, strides, kind, torch_dtype, like.buffer.device)
+        self.base_offset[buffer] = 0
+        return Ref(buffer, shape, strides, 0, like.dtype, like.torch_dtype)
+
+    def kind_of(self, node: torch.fx.Node, k: int = 0) -> Kind:
+        """Returns the kind of the buffer in which the k-th result of a node is computed."""
+        return Kind.OUTPUT if (node, k) in self.returned else Kind.TEMP
 
     def tensor(self, view: View) -> torch.Tensor:
         """Returns the elements that a view of a constant shows."""
@@ -355,14 +367,15 @@ class Lowering:
         several = isinstance(val, (list, tuple)) or val is None
         metas = list(val or ()) if several else [val]
         given = (node.args, tuple(node.kwargs.items()))
+        value_of = None
         if self.layouts.has_internal_layouts:
             keeps = name in channels_last.LAYOUT_PRESERVING
             if not keeps and name not in OUT_FORMS and name != WRITE_BACK:
-                given = self.each(given, partial(with_visible_strides, self))
+                value_of = partial(with_visible_strides, self)
             elif keeps:
-                operands = [self.values[n] for n in flatten(given) if isinstance(n, torch.fx.Node)]
+                operands = [self.values[n] for n in leaves(given) if isinstance(n, torch.fx.Node)]
                 metas = [channels_last.layout(v, operands) if is_tensor(v) else v for v in metas]
-        args, kwargs = self.plain(given)
+        args, kwargs = self.plain(given, value_of)
         if (
             self.onednn.products
             and (product_call := onednn.product(name, args, kwargs)) is not None
@@ -382,9 +395,7 @@ class Lowering:
                 refs.append(None)
                 results.append(None)
                 continue
-            kind = Kind.EXTERN
-            if name in OUT_FORMS:
-                kind = Kind.OUTPUT if (node, k) in self.returned else Kind.TEMP
+            kind = self.kind_of(node, k) if name in OUT_FORMS else Kind.EXTERN
             buffer = self.buffer(f"{node.name}_{k}" if several else node.name, v, kind)
             refs.append(self.ref(buffer, v))
             # A call that decides a size has to report it, even if the size must be a known number.
@@ -398,22 +409,15 @@ class Lowering:
         refs = [ref and as_returned(self, node, ref, k) for k, ref in enumerate(refs)]
         return refs if several else refs[0]
 
-    def each(self, value: Any, function: Any) -> Any:
-        """Returns `value` with `function` applied to every node in it."""
+    def plain(self, value: Any, value_of: Callable[[torch.fx.Node], Any] | None = None) -> Any:
+        """Returns the argument of a library call.  `value_of` a node: its value, if not the usual one."""
         if isinstance(value, torch.fx.Node):
-            return function(value)
-        if isinstance(value, (list, tuple)):
-            return tuple(self.each(v, function) for v in value)
-        return value
-
-    def plain(self, value: Any) -> Any:
-        if isinstance(value, torch.fx.Node):
-            return self.plain(self.values[value])
+            return self.plain(self.values[value] if value_of is None else value_of(value))
         if isinstance(value, Ref):
             return view_of(value)
         if isinstance(value, Scalar):
             return value.buffer
         if isinstance(value, (list, tuple)):
-            return tuple(self.plain(v) for v in value)
+            return tuple(self.plain(v, value_of) for v in value)
         assert not isinstance(value, NotATensor), "a library call on an input that is no tensor"
         return value

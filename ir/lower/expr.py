@@ -11,17 +11,29 @@ from collections.abc import Callable
 from frameloom.ir import node as ir
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node
-from frameloom.ir.ops import Op
+from frameloom.ir.ops import ON_BOOLS, Op
 from frameloom.ir.symbolic.expr import Int, Size
 
 Number = bool | int | float
-# Sums and products of bools are OR and AND in eager.
-_ON_BOOL = {Op.ADD: Op.OR, Op.MUL: Op.AND, Op.MAX: Op.OR, Op.MIN: Op.AND}
 # Order of bools, as (op, the side that is negated): in a vector, bools are masks, and true is not greater
 # than false.
 _ORDER_OF_BOOL = {
     Op.LT: (Op.AND, 0), Op.GT: (Op.AND, 1), Op.LE: (Op.OR, 0), Op.GE: (Op.OR, 1),
 }  # fmt: skip
+
+
+def function(op: Op) -> Callable[[Expr], Expr]:
+    """Returns the function of one operand that applies `op`."""
+    return lambda x: x.unary(op)
+
+
+def operator(op: Op) -> Callable[[Expr, Expr | Number], Expr]:
+    """Returns the function of two operands that applies `op`."""
+    return lambda a, b: a.binary(op, b)
+
+
+def _reflected(op: Op) -> Callable[[Expr, Number], Expr]:
+    return lambda b, a: b.constant(a).binary(op, b)
 
 
 class Expr:
@@ -54,7 +66,7 @@ class Expr:
         if not isinstance(other, Expr) or other.is_number:
             other = self.constant(other)
         if self.dtype is DType.BOOL:
-            op = _ON_BOOL.get(op, op)
+            op = ON_BOOLS.get(op, op)
             if op in _ORDER_OF_BOOL:
                 op, negated = _ORDER_OF_BOOL[op]
                 self, other = (~self, other) if negated == 0 else (self, ~other)
@@ -63,76 +75,25 @@ class Expr:
     def unary(self, op: Op) -> Expr:
         return Expr(ir.unary(op, self.node))
 
-    def __add__(self, other: Expr | Number) -> Expr:
-        return self.binary(Op.ADD, other)
-
-    def __radd__(self, other: Number) -> Expr:
-        return self.constant(other).binary(Op.ADD, self)
-
-    def __sub__(self, other: Expr | Number) -> Expr:
-        return self.binary(Op.SUB, other)
-
-    def __rsub__(self, other: Number) -> Expr:
-        return self.constant(other).binary(Op.SUB, self)
-
-    def __mul__(self, other: Expr | Number) -> Expr:
-        return self.binary(Op.MUL, other)
-
-    def __rmul__(self, other: Number) -> Expr:
-        return self.constant(other).binary(Op.MUL, self)
-
-    def __truediv__(self, other: Expr | Number) -> Expr:
-        return self.binary(Op.DIV, other)
-
-    def __rtruediv__(self, other: Number) -> Expr:
-        return self.constant(other).binary(Op.DIV, self)
-
-    def __neg__(self) -> Expr:
-        return self.unary(Op.NEG)
-
-    def __and__(self, other: Expr) -> Expr:
-        return self.binary(Op.AND, other)
-
-    def __or__(self, other: Expr) -> Expr:
-        return self.binary(Op.OR, other)
-
-    def __xor__(self, other: Expr) -> Expr:
-        return self.binary(Op.XOR, other)
-
-    def __invert__(self) -> Expr:
-        return self.unary(Op.NOT)
-
-    def __lt__(self, other: Expr | Number) -> Expr:
-        return self.binary(Op.LT, other)
-
-    def __le__(self, other: Expr | Number) -> Expr:
-        return self.binary(Op.LE, other)
-
-    def __gt__(self, other: Expr | Number) -> Expr:
-        return self.binary(Op.GT, other)
-
-    def __ge__(self, other: Expr | Number) -> Expr:
-        return self.binary(Op.GE, other)
-
-    def eq(self, other: Expr | Number) -> Expr:
-        return self.binary(Op.EQ, other)
-
-    def ne(self, other: Expr | Number) -> Expr:
-        return self.binary(Op.NE, other)
-
-
-def _function(op: Op) -> Callable[[Expr], Expr]:
-    return lambda x: x.unary(op)
+    __add__, __radd__ = operator(Op.ADD), _reflected(Op.ADD)
+    __sub__, __rsub__ = operator(Op.SUB), _reflected(Op.SUB)
+    __mul__, __rmul__ = operator(Op.MUL), _reflected(Op.MUL)
+    __truediv__, __rtruediv__ = operator(Op.DIV), _reflected(Op.DIV)
+    __and__, __or__, __xor__ = operator(Op.AND), operator(Op.OR), operator(Op.XOR)
+    __lt__, __le__ = operator(Op.LT), operator(Op.LE)
+    __gt__, __ge__ = operator(Op.GT), operator(Op.GE)
+    eq, ne = operator(Op.EQ), operator(Op.NE)
+    __neg__, __invert__ = function(Op.NEG), function(Op.NOT)
 
 
 absolute, sign, sqrt, rsqrt, reciprocal = map(
-    _function, (Op.ABS, Op.SIGN, Op.SQRT, Op.RSQRT, Op.RECIP)
+    function, (Op.ABS, Op.SIGN, Op.SQRT, Op.RSQRT, Op.RECIP)
 )
-floor, ceil, trunc, rint = map(_function, (Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND))
-exp, exp2, expm1 = map(_function, (Op.EXP, Op.EXP2, Op.EXPM1))
-log, log2, log1p = map(_function, (Op.LOG, Op.LOG2, Op.LOG1P))
-tanh, erf, sigmoid = map(_function, (Op.TANH, Op.ERF, Op.SIGMOID))
-isnan, isinf = map(_function, (Op.ISNAN, Op.ISINF))
+floor, ceil, trunc, rint = map(function, (Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND))
+exp, exp2, expm1 = map(function, (Op.EXP, Op.EXP2, Op.EXPM1))
+log, log2, log1p = map(function, (Op.LOG, Op.LOG2, Op.LOG1P))
+tanh, erf, sigmoid = map(function, (Op.TANH, Op.ERF, Op.SIGMOID))
+isnan, isinf = map(function, (Op.ISNAN, Op.ISINF))
 
 
 def share_of(count: Int, like: Expr) -> Expr | float:

@@ -13,7 +13,7 @@ from frameloom.ir.index import linear
 from frameloom.ir.lower.expr import Expr
 from frameloom.ir.lower.table import Decline, Ref, Result, Update, positions
 from frameloom.ir.ops import Op
-from frameloom.ir.program import Buffer, Kind, Scatter, Store, View
+from frameloom.ir.program import Buffer, Kind, Scatter, Store, View, leaves
 from frameloom.ir.scatter import guard
 from frameloom.ir.strides import overlaps
 from frameloom.ir.substitute import space
@@ -114,15 +114,20 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def same_places(shape: Sequence[int], strides: Sequence[int], others: Sequence[int]) -> bool:
+    """Whether every element has the same place with either strides."""
+    return all(e == 1 or s == t for e, s, t in zip(shape, strides, others, strict=True))
+
+
 def devices_of(val: Any) -> Iterator[str]:
-    for v in flatten(val):
+    for v in leaves(val):
         if is_tensor(v):
             yield str(v.device)
 
 
 def sizes_in(val: Any) -> Iterator[Size]:
     """Yields the symbolic sizes."""
-    for v in flatten(val):
+    for v in leaves(val):
         for n in v.shape if is_tensor(v) else (v,):
             if isinstance(n, Size):
                 yield n
@@ -130,7 +135,7 @@ def sizes_in(val: Any) -> Iterator[Size]:
 
 def unbacked_sizes_in(val: Any) -> Iterator[Size]:
     """Yields the unbacked sizes under their original symbols, even if these turned out to equal others."""
-    for v in flatten(val):
+    for v in leaves(val):
         for n in getattr(v, "own_shape", ()) if is_tensor(v) else (v,):
             if isinstance(n, Size) and unbacked_in(n):
                 yield n
@@ -138,14 +143,6 @@ def unbacked_sizes_in(val: Any) -> Iterator[Size]:
 
 def is_tensor(val: Any) -> bool:
     return hasattr(val, "storage_offset")
-
-
-def flatten(value: Any) -> Iterator[Any]:
-    if isinstance(value, (tuple, list)):
-        for v in value:
-            yield from flatten(v)
-    else:
-        yield value
 
 
 def used_results(node: torch.fx.Node) -> set[int]:

@@ -14,7 +14,7 @@ import torch
 from frameloom.ir.lower.geometry import origin, view_of
 from frameloom.ir.lower.layout.relayout import is_restrided, with_visible_strides
 from frameloom.ir.lower.table import Ref
-from frameloom.ir.program import Buffer, Extern, Kind, View
+from frameloom.ir.program import Extern, Kind, View
 
 if TYPE_CHECKING:
     from frameloom.ir.lower.driver import Lowering
@@ -53,12 +53,9 @@ def returned(graph: Lowering, node: torch.fx.Node) -> View:
 
 def _called(graph: Lowering, node: torch.fx.Node, target: str, name: str, x: Ref) -> Ref:
     """Adds a library call on one tensor and returns its result."""
-    torch_dtype = x.torch_dtype if x.dtype is None else None
-    strides = dense(x.shape, x.strides)
-    result = Buffer(name, x.dtype, x.shape, strides, Kind.EXTERN, torch_dtype, x.buffer.device)
-    graph.base_offset[result] = 0
-    graph.steps.append(Extern(target, (view_of(x),), (), (result,), origin(node)))
-    return replace(x, buffer=result, strides=strides, offset=0)
+    result = graph.fresh(name, x, x.shape, dense(x.shape, x.strides), Kind.EXTERN)
+    graph.steps.append(Extern(target, (view_of(x),), (), (result.buffer,), origin(node)))
+    return result
 
 
 def dense(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:

@@ -16,7 +16,6 @@ import torch
 from frameloom.ir.dtype import DType
 from frameloom.ir.library import DRAW
 from frameloom.ir.lower.geometry import (
-    flatten,
     is_only_stored,
     origin,
     result_of,
@@ -41,9 +40,10 @@ from frameloom.ir.lower.table import (
 from frameloom.ir.program import (
     Extern,
     Kernel,
-    Kind,
     View,
     is_cuda,
+    leaves,
+    map_leaves,
 )
 from frameloom.ir.symbolic.expr import Size
 
@@ -78,7 +78,7 @@ def loops(
         metas = [
             v
             if v is None or (node, k) in lowering.visible
-            else channels_last.layout(v, flatten(given))
+            else channels_last.layout(v, leaves(given))
             for k, v in enumerate(metas)
         ]
     call = Call(
@@ -88,7 +88,7 @@ def loops(
         is_used=lambda k: k in used_results(node),
     )  # fmt: skip
     empty = all(0 in r.shape for r in results) and IF_EMPTY[name] != "ask"
-    if empty and IF_EMPTY[name] == "library" and any(0 not in r.shape for r in flatten(given) if isinstance(r, Ref)):  # fmt: skip
+    if empty and IF_EMPTY[name] == "library" and any(0 not in r.shape for r in leaves(given) if isinstance(r, Ref)):  # fmt: skip
         raise Decline
     values: Any = [None] * len(metas)
     if not empty:
@@ -105,8 +105,7 @@ def loops(
             refs.append(None)
             continue
         own_name = f"{node.name}_{k}" if several else node.name
-        kind = Kind.OUTPUT if (node, k) in lowering.returned else Kind.TEMP
-        buffer = lowering.buffer(own_name, v, kind)
+        buffer = lowering.buffer(own_name, v, lowering.kind_of(node, k))
         ref = lowering.ref(buffer, v)
         refs.append(ref)
         if value is not None and 0 not in buffer.shape:
@@ -123,16 +122,18 @@ def _operands(
     lowering: Lowering, node: torch.fx.Node, name: str, device: str, arguments: list[Any]
 ) -> list[Any]:
     """Returns the arguments of the op's lowering; raises Decline if loops cannot use one."""
-    given = [lowering.argument(a) for a in arguments]
-    given = [_in_loops(lowering, a) for a in given]
-    if name not in TAKES_NUMBERS and any(isinstance(a, Scalar) for a in flatten(given)):
+    in_loops = lowering.numbers.in_loops
+    given: list[Any] = map_leaves(
+        lambda a: in_loops(a) if isinstance(a, Scalar) else a, lowering.argument(arguments)
+    )
+    if name not in TAKES_NUMBERS and any(isinstance(a, Scalar) for a in leaves(given)):
         raise Decline
     if name not in TAKES_NUMBERS | TAKES_SIZES and any(
         isinstance(a, Size) and "number" in str(at.type)
         for at, a in zip(node.target._schema.arguments, given, strict=True)  # type: ignore[union-attr]
     ):
         raise Decline  # a symbolic size in place of a number, which the lowering may have to know
-    if any(ref.buffer.device != device for ref in flatten(given) if isinstance(ref, Ref)):
+    if any(ref.buffer.device != device for ref in leaves(given) if isinstance(ref, Ref)):
         raise Decline  # a number in CPU memory: the library call passes it to the GPU
     return given
 
@@ -189,9 +190,3 @@ def _draw(lowering: Lowering, draw: Draw, node: torch.fx.Node) -> Extern:
         view = View(aligned_inputs[0], aligned_inputs[0].shape, aligned_inputs[0].strides)
     args = (draw.device, draw.increment, view)
     return Extern(DRAW, args, (), draw.numbers, origin(node))
-
-
-def _in_loops(lowering: Lowering, value: Any) -> Any:
-    if isinstance(value, list):
-        return [_in_loops(lowering, v) for v in value]
-    return lowering.numbers.in_loops(value) if isinstance(value, Scalar) else value

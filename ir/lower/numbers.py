@@ -39,12 +39,6 @@ class Scalar(Expr):
     def is_float(self) -> bool:
         return self.buffer.dtype is DType.F64
 
-    def rounded(self, dtype: DType) -> Expr:
-        """Returns the value that a tensor of this dtype would hold, in the dtype of the computation."""
-        if dtype.is_half:
-            return self.cast(DType.F32).cast(dtype).cast(DType.F32)
-        return self.cast(dtype)
-
     def _unknown(self, *_: Any) -> NoReturn:
         raise Decline
 
@@ -76,7 +70,8 @@ class Numbers:
     def computed(self, node: torch.fx.Node) -> Scalar:
         cls = type(node.meta["val"])
         if node.target is torch.Tensor.item:
-            return self._read(node, self.lowering.values[node.args[0]])  # type: ignore[index]
+            ref: Ref = self.lowering.values[node.args[0]]  # type: ignore[index]
+            return Scalar(self._step(node.name, "read", cls, ref.buffer, ref.offset))
         name = NAMES[node.target]
         operands = [self._operand(a) for a in node.args]
         floats = [
@@ -147,6 +142,3 @@ class Numbers:
                 self._step(f"{number.buffer.name}_narrow", "narrow", float, number.buffer)
             )
         return self.narrow[number.buffer] if number.is_float else number
-
-    def _read(self, node: torch.fx.Node, ref: Ref) -> Scalar:
-        return Scalar(self._step(node.name, "read", type(node.meta["val"]), ref.buffer, ref.offset))

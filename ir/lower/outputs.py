@@ -11,7 +11,7 @@ from frameloom.ir.lower.expr import Expr
 from frameloom.ir.lower.geometry import WRITE_BACK, contiguous_strides, origin, store_of, view_of
 from frameloom.ir.lower.table import Ref, positions, read
 from frameloom.ir.node import const
-from frameloom.ir.program import Buffer, Extern, Kernel, Kind, View, is_cuda
+from frameloom.ir.program import Extern, Kernel, Kind, View, is_cuda
 
 if TYPE_CHECKING:
     from frameloom.ir.lower.driver import Lowering
@@ -35,7 +35,7 @@ def write_back(graph: Lowering, node: torch.fx.Node, target: torch.fx.Node, sour
     if value == into:
         return into
     assert into.buffer.kind is Kind.INPUT, f"{node} writes to {into.buffer}, which is no input"
-    if isinstance(value, Ref) and value.buffer.kind is Kind.INPUT and value != into:
+    if isinstance(value, Ref) and value.buffer.kind is Kind.INPUT:
         value = _copied_early(graph, node, value)
     is_cpu_input = graph.on_gpu and not is_cuda(into.buffer.device)
     if isinstance(value, Ref) and is_cpu_input:
@@ -45,11 +45,12 @@ def write_back(graph: Lowering, node: torch.fx.Node, target: torch.fx.Node, sour
             Extern(WRITE_BACK, (view_of(into), view_of(value)), (), (None,), origin(node))
         )
     elif 0 not in into.shape:
-        at = positions(into.shape)
-        element = read(value, at) if isinstance(value, Ref) else None
         assert into.dtype is not None
-        stored = Expr(const(value, into.dtype)) if element is None else element
-        graph.steps.append(graph.kernel(WRITE_BACK, store_of(into, stored), node))
+        if isinstance(value, Ref):
+            element = read(value, positions(into.shape))
+        else:
+            element = Expr(const(value, into.dtype))
+        graph.steps.append(graph.kernel(WRITE_BACK, store_of(into, element), node))
     graph.writes.written.add(into.buffer)
     return into
 
@@ -72,22 +73,15 @@ def _copied_early(graph: Lowering, node: torch.fx.Node, value: Ref) -> Ref:
     """Copies an input's old value before any input is written."""
     if value.dtype is None:
         return value
-    copy = Buffer(
-        f"{node.name}_old", value.dtype, value.shape, contiguous_strides(value.shape), Kind.TEMP,
-        device=value.buffer.device,
-    )  # fmt: skip
-    graph.base_offset[copy] = 0
-    ref = Ref(copy, value.shape, copy.strides, 0, value.dtype, value.torch_dtype)
+    strides = contiguous_strides(value.shape)
+    ref = graph.fresh(f"{node.name}_old", value, value.shape, strides)
     if 0 not in value.shape:
         store = store_of(ref, read(value, positions(value.shape)))
-        first_write = next(
-            (
-                k
-                for k, s in enumerate(graph.steps)
-                if isinstance(s, Kernel) and s.stores[0].buffer in graph.writes.written
-            ),
-            len(graph.steps),
-        )
+        writes = (
+            k for k, s in enumerate(graph.steps)
+            if isinstance(s, Kernel) and s.stores[0].buffer in graph.writes.written
+        )  # fmt: skip
+        first_write = next(writes, len(graph.steps))
         graph.steps.insert(first_write, graph.kernel("aten.clone", store, node))
     return ref
 

@@ -38,16 +38,12 @@ def _combine(higher: Any, lower: Any) -> Any:
 
 
 def _number_dtype(value: Number) -> Any:
-    if isinstance(value, Size):
-        return torch.int64
-    if isinstance(value, Scalar):
-        return torch.get_default_dtype() if value.is_float else torch.int64
     if isinstance(value, bool):
         return torch.bool
-    if isinstance(value, int):
-        return torch.int64
-    if isinstance(value, float):
+    if value.is_float if isinstance(value, Scalar) else isinstance(value, float):
         return torch.get_default_dtype()
+    if isinstance(value, int | Scalar | Size):
+        return torch.int64
     raise Decline
 
 
@@ -160,8 +156,6 @@ def _of_size(x: Scalar | Size) -> Expr:
 
 def _rounded(x: Scalar | Size, dtype: DType) -> Expr:
     """Returns the value that a tensor of this dtype would hold, in the dtype of the computation."""
-    if isinstance(x, Scalar):
-        return x.rounded(dtype)
     value = _of_size(x)
     if dtype.is_half:
         return value.cast(DType.F32).cast(dtype).cast(DType.F32)

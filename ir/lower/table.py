@@ -23,7 +23,7 @@ from frameloom.ir.node import Axis, Node, axis, load, random
 from frameloom.ir.ops import Op
 from frameloom.ir.philox import Generator, Source, Stream
 from frameloom.ir.program import Buffer, Kind
-from frameloom.ir.substitute import space
+from frameloom.ir.substitute import TRUE, space
 from frameloom.ir.symbolic.atoms import unbacked_in
 from frameloom.ir.symbolic.expr import Int, Size, hint_of
 
@@ -246,10 +246,12 @@ def dimensions(dims: int | Sequence[int] | None, ndim: int) -> list[int]:
 
 
 def read(ref: Ref, at: Sequence[Node], mask: Node | None = None) -> Expr:
-    """Returns the element of `ref` at a position; leading dimensions that `ref` lacks and dimensions of size
-    1 are broadcast."""
+    """Returns the element of `ref` at a position, or 0 where `mask` is false; leading dimensions that `ref`
+    lacks and dimensions of size 1 are broadcast."""
     if ref.dtype is None:
         raise Decline
+    if mask is TRUE:
+        mask = None
     own = tuple(at[len(at) - ref.ndim :])
     if mask is None and any(map(_is_beyond, own, ref.shape)):
         raise Decline

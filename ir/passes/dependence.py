@@ -8,7 +8,7 @@ the question whether a merge would make a cycle is one AND.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, KeysView
+from collections.abc import Iterator, KeysView
 from dataclasses import dataclass, field, replace
 
 from frameloom.ir.fallible import may_raise
@@ -77,9 +77,9 @@ class Graph:
             for b in group.reads:
                 self.readers.setdefault(b, set()).add(number)
             direct[number] = order.needs(number, step)
-            self.after[number] = 0
-        for number, earlier in direct.items():
-            self.before[number] = _closure(self.before, earlier)
+            self.after[number] = self.before[number] = 0
+            for n in direct[number]:
+                self.before[number] |= 1 << n | self.before[n]
         for number in sorted(direct, reverse=True):
             self.members[number] = 1 << number
             self.alive |= 1 << number
@@ -157,13 +157,6 @@ class Graph:
                     heapq.heappush(ready, (self.groups[later].position, later))
         assert len(result) == len(self.groups), "a cycle among groups"
         return result
-
-
-def _closure(before: dict[int, int], direct: Iterable[int]) -> int:
-    ancestors = 0
-    for n in direct:
-        ancestors |= 1 << n | before[n]
-    return ancestors
 
 
 def _bits(mask: int) -> Iterator[int]:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -76,13 +77,13 @@ def _merged(program: Program) -> Program:
     _fuse_siblings(graph)
     _recompute(graph)
     steps: list[Step] = []
-    names = _Names()
+    taken: Counter[str] = Counter()
     for group in graph.ordered():
         if group.step is not None:
             steps.append(group.step)
         elif group.stores:
             origin = tuple(dict.fromkeys(group.origin))
-            steps.append(Kernel(names.of(group), tuple(group.stores), origin))
+            steps.append(Kernel(_name(group, taken), tuple(group.stores), origin))
     return simplify(replace(program, steps=tuple(steps)))
 
 
@@ -253,8 +254,8 @@ def _should_fuse_siblings(a: Group, b: Group) -> bool:
     first, second = max(map(_nest, a.stores)), max(map(_nest, b.stores))
     if first != second and not _is_check(a) and not _is_check(b):
         return False
-    outer = [sorted(hint_of(x.extent) for x in max(g.stores, key=_nest).axes) for g in (a, b)]
-    return _contains(outer[0], outer[1]) or _contains(outer[1], outer[0])
+    one, other = (Counter(hint_of(x.extent) for x in max(g.stores, key=_nest).axes) for g in (a, b))
+    return one <= other or other <= one
 
 
 def _is_check(group: Group) -> bool:
@@ -270,15 +271,6 @@ def _nest(store: Store) -> tuple[int, tuple[int, ...]]:
     nests += [r.free | frozenset(r.arg.axes) for r in summary(store.value).reductions]
     extents = (tuple(sorted(hint_of(a.extent) for a in axes)) for axes in nests)
     return max((math.prod(e), e) for e in extents)
-
-
-def _contains(large: list[int], small: list[int]) -> bool:
-    rest = list(large)
-    for extent in small:
-        if extent not in rest:
-            return False
-        rest.remove(extent)
-    return True
 
 
 # --- 3. recomputing instead of storing
@@ -340,21 +332,11 @@ def _reads_same_values(graph: Graph, buffer: Buffer) -> bool:
 # --- names
 
 
-class _Names:
-    """Makes kernel names: the ops that a kernel fuses, and a number that makes the name unique."""
-
-    def __init__(self) -> None:
-        self.taken: dict[str, int] = {}
-
-    def of(self, group: Group) -> str:
-        words = list(dict.fromkeys(filter(None, map(_word, group.names))))
-        if len(words) > 5:
-            words = [*words[:3], "and", str(len(words) - 4), "more", words[-1]]
-        name = "_".join(words) or "kernel"
-        number = self.taken.get(name, 0)
-        self.taken[name] = number + 1
-        return f"{name}_{number}"
-
-
-def _word(name: str) -> str:
-    return re.sub(r"_\d+$", "", name)
+def _name(group: Group, taken: Counter[str]) -> str:
+    """Returns a kernel's name: the ops that it fuses, and a number that makes the name unique."""
+    words = list(dict.fromkeys(filter(None, (re.sub(r"_\d+$", "", n) for n in group.names))))
+    if len(words) > 5:
+        words = [*words[:3], "and", str(len(words) - 4), "more", words[-1]]
+    name = "_".join(words) or "kernel"
+    taken[name] += 1
+    return f"{name}_{taken[name] - 1}"

@@ -40,7 +40,7 @@ def template_of(kernel: Step) -> tuple[Template, KernelInstance] | None:
         tuple(stores), tuple(builder.columns.values()), tuple(builder.numbers.values())
     )
     return template, KernelInstance(
-        extent, tuple((b, k) for b, k, _ in builder.columns), tuple(builder.constants)
+        extent, tuple((b, k) for b, k, _ in builder.columns), tuple(n.arg for n in builder.numbers)
     )
 
 
@@ -67,10 +67,6 @@ class _TemplateBuilder:
         self.device = device
         self.columns: dict[tuple[Buffer, int, Node], Buffer] = {}
         self.numbers: dict[Node, Buffer] = {}
-
-    @property
-    def constants(self) -> list[bool | int | float]:
-        return [n.arg for n in self.numbers]
 
     def place(self, buffer: Buffer, offset: Node) -> tuple[Buffer, Node] | None:
         """Returns the column for an access, and the offset in it; None if a template cannot have such an

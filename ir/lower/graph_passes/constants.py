@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from frameloom.ir.lower.geometry import base_of, flatten, is_tensor
+from frameloom.ir.lower.geometry import base_of, is_tensor
+from frameloom.ir.program import leaves
 
 Node = torch.fx.Node
 MAX_SMALL_BYTES = 1 << 20  # bytes that a result may always take
@@ -69,7 +70,7 @@ def evaluate(constants: Constants, frozen: Collection[str]) -> None:
     """Replaces values that depend only on `frozen` and other constants by constants."""
     depends = _dependent(constants.graph, frozen)
     returned = {
-        base_of(n)[0] for n in flatten(constants.graph.output_node().args[0]) if isinstance(n, Node)
+        base_of(n)[0] for n in leaves(constants.graph.output_node().args[0]) if isinstance(n, Node)
     }
     values: dict[Node, Any] = {}
     for node in depends:

@@ -9,28 +9,20 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 
 from frameloom.ir.fallible import may_raise, never_raises
-from frameloom.ir.lower.geometry import WRITE_BACK, base_of, flatten, is_view, scatter_of
-from frameloom.ir.lower.state import Layouts
+from frameloom.ir.lower.geometry import WRITE_BACK, base_of, is_view, scatter_of
 from frameloom.ir.lower.table import TABLE, Ref, Scattered, positions, read
-from frameloom.ir.program import Buffer, Kind, Store
+from frameloom.ir.program import Buffer, Kind, Store, leaves
 from frameloom.ir.scatter import reads_own
 from frameloom.ir.substitute import loads
 from frameloom.ir.symbolic.expr import number
 
-
-class Lowering(Protocol):
-    """The part of `driver.py`'s class that this file uses."""
-
-    graph: torch.fx.Graph
-    values: dict[torch.fx.Node, Any]
-    base_offset: dict[Buffer, int]
-    layouts: Layouts
-    bails_out: bool
+if TYPE_CHECKING:
+    from frameloom.ir.lower.driver import Lowering
 
 
 @dataclass(frozen=True)
@@ -116,7 +108,7 @@ def _is_overwritable(node: torch.fx.Node, end: torch.fx.Node) -> bool:
     later = node.next
     while later.op != "root":
         if later.op == "output":
-            exposed = [n for n in flatten(later.args[0]) if isinstance(n, torch.fx.Node)]
+            exposed = [n for n in leaves(later.args[0]) if isinstance(n, torch.fx.Node)]
             if any(base_of(n)[0] is node for n in exposed):
                 return False
         elif later is not end:

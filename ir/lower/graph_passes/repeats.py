@@ -15,20 +15,21 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Hashable, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
 
-from frameloom.ir.lower.geometry import WRITE_BACK, base_of, devices_of, flatten, is_tensor
+from frameloom.ir.lower.geometry import WRITE_BACK, base_of, devices_of, is_tensor
 from frameloom.ir.lower.graph_passes.constants import computing
 from frameloom.ir.lower.lazy import bits_of
 from frameloom.ir.lower.numbers import Scalar
 from frameloom.ir.lower.ops.foreach import PLAIN_OF
 from frameloom.ir.lower.table import ELEMENTWISE, Ref
 from frameloom.ir.numbers import is_number
-from frameloom.ir.program import Buffer, IsomorphicParts, is_cuda
+from frameloom.ir.program import Buffer, IsomorphicParts, is_cuda, leaves
 
 if TYPE_CHECKING:
     from frameloom.ir.lower.driver import Lowering
@@ -68,39 +69,18 @@ class _Kind:
     writes: bool  # whether it writes to an input
 
 
+@dataclass(eq=False, slots=True)
 class Part:
-    """`ops` in graph order; `leaves` in the order of first use: tensors and numbers that no other part
-    uses."""
+    """`ops` in graph order; `own` in the order of first use: tensors and numbers that no other part uses."""
 
-    __slots__ = ("geometry", "leaves", "ops")
-
-    def __init__(self, ops: list[_Op]) -> None:
-        self.ops = ops
-        self.leaves: list[Node] = []
-        # If the part is elementwise: shape and strides of all its tensors with more than one element.
-        self.geometry: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    ops: list[_Op]
+    own: list[Node] = field(default_factory=list)
+    # If the part is elementwise: shape and strides of all its tensors with more than one element.
+    geometry: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
 
 class Unfit(Exception):
     """These ops cannot be a part that is isomorphic to others."""
-
-
-def repeated_parts(
-    nodes: Sequence[Node], constants: torch.nn.Module, visible: Set[tuple[Node, int]]
-) -> tuple[list[list[Part]], set[Node]]:
-    """Returns groups of isomorphic parts, and the nodes that several parts read."""
-    graph = _Graph(nodes, constants, visible)
-    groups: dict[Hashable, list[Part]] = {}
-    parts = graph.parts()
-    if len(parts) < MIN_PARTS:
-        return [], set()
-    for ops in parts:
-        part = Part(ops)
-        try:
-            groups.setdefault(graph.description(part), []).append(part)
-        except (Unfit, TypeError):  # something that has no hash
-            continue
-    return [group for group in groups.values() if len(group) >= MIN_PARTS], graph.shared
 
 
 @dataclass(eq=False, slots=True)
@@ -119,9 +99,17 @@ class Repeats:
         """Finds the repeated parts.  `visible`: the results that the program sees."""
         if not all(map(_has_plain_sizes, nodes)):
             return Repeats()
-        groups, shared = repeated_parts(nodes, constants, visible)
-        repeats = Repeats(groups, shared)
-        for op in (op for group in groups for part in group[1:] for op in part.ops):
+        graph = _Graph(nodes, constants, visible)
+        parts = graph.parts()
+        if len(parts) < MIN_PARTS:
+            return Repeats()
+        groups: dict[Hashable, list[Part]] = {}
+        for part in map(Part, parts):
+            with suppress(Unfit, TypeError):  # something that has no hash
+                groups.setdefault(graph.description(part), []).append(part)
+        repeated = [group for group in groups.values() if len(group) >= MIN_PARTS]
+        repeats = Repeats(repeated, graph.shared)
+        for op in (op for group in repeated for part in group[1:] for op in part.ops):
             if op.item is None:
                 repeats.left_out.add(op.node)
             else:
@@ -140,7 +128,7 @@ class Repeats:
         shared |= {
             lowering.numbers.narrow[b].buffer for b in shared & lowering.numbers.narrow.keys()
         }
-        returned = {n for n in flatten(ends) if type(n) is Node}
+        returned = {n for n in leaves(ends) if type(n) is Node}
         isomorphic_parts = tuple(
             self._isomorphic_parts(lowering, group, shared, returned) for group in self.groups
         )
@@ -159,7 +147,7 @@ class Repeats:
         first = group[0]
         values, narrow = lowering.values, lowering.numbers.narrow
         own: list[Buffer] = []
-        for leaf in first.leaves:
+        for leaf in first.own:
             (buffer,) = _buffers(values[leaf])
             own += [buffer, narrow[buffer].buffer] if buffer in narrow else [buffer]
         n_leaves = len(own)
@@ -169,7 +157,7 @@ class Repeats:
         others = []
         for k, part in enumerate(group[1:], 1):
             theirs: list[Buffer] = []
-            for leaf in part.leaves:
+            for leaf in part.own:
                 value = values[leaf]
                 theirs += _buffers(value)
                 if own[len(theirs) - 1] in narrow:
@@ -207,7 +195,7 @@ class Repeats:
 
 def _has_plain_sizes(node: Node) -> bool:
     """Whether no size or stride is symbolic."""
-    for val in flatten(node.meta.get("val")):
+    for val in leaves(node.meta.get("val")):
         if is_tensor(val):
             if not all(type(e) is int for e in (*val.shape, *val.stride())):
                 return False
@@ -227,7 +215,7 @@ def _value_of(values: dict[Node, Any], op: _Op) -> Any:
 
 
 def _buffers(value: Any) -> list[Buffer]:
-    return [v.buffer for v in flatten(value) if isinstance(v, Ref | Scalar)]
+    return [v.buffer for v in leaves(value) if isinstance(v, Ref | Scalar)]
 
 
 def _corresponding(b: Buffer, name: str, first: Part, part: Part) -> Buffer:
@@ -254,7 +242,7 @@ class _Graph:
         self.first_item: dict[Node, int] = {}
         self.shared: set[Node] = set()
         self.returned: dict[Node, dict[int, bool]] = {}  # ... results -> whether they are visible
-        for n in flatten(nodes[-1].args[0]):
+        for n in leaves(nodes[-1].args[0]):
             if isinstance(n, Node):
                 node, k = base_of(n)
                 self.returned.setdefault(node, {})[k] = (node, k) in visible
@@ -262,7 +250,7 @@ class _Graph:
             if node.op != "call_function":
                 continue
             if is_number(node):
-                self.needed |= {self.number[n] for n in flatten(node.args) if n in self.number}
+                self.needed |= {self.number[n] for n in leaves(node.args) if n in self.number}
             else:
                 self._add(node)
 
@@ -298,7 +286,7 @@ class _Graph:
         users: dict[Node, list[int]] = {}  # of inputs, constants and common nodes
         written: list[Node] = []
         for n, op in enumerate(self.ops):
-            for a in flatten((op.args, *op.kwargs.values())):
+            for a in leaves((op.args, *op.kwargs.values())):
                 if type(a) is not Node:
                     continue
                 earlier = self.number.get(a)
@@ -329,7 +317,7 @@ class _Graph:
         """Whether the node is one element computed only from constants: several parts may use it."""
         val: Any = node.meta.get("val")
         return (
-            all(n.op == "get_attr" for n in flatten(node.args) if type(n) is Node)
+            all(n.op == "get_attr" for n in leaves(node.args) if type(n) is Node)
             and is_tensor(val)
             and math.prod(val.shape) == 1
             and node not in self.returned
@@ -372,7 +360,7 @@ class _Graph:
             seen = tuple(returned.items()) if op.item is None else returned.get(op.item)
             key.append((op.kind, *map(token, op.args), *((k, token(v)) for k, v in op.kwargs.items()), seen))  # fmt: skip
         leaf_keys = [self._leaf(n) for n in leaves]
-        part.leaves = [n for n in leaves if n not in self.shared]
+        part.own = [n for n in leaves if n not in self.shared]
         if elementwise:
             part.geometry = _one_geometry([*leaf_keys, *results])
         if part.geometry is not None:
@@ -409,9 +397,7 @@ class _Graph:
         return self._geometry(val)
 
     def _contents(self, node: Node) -> Hashable:
-        tensor: Any = self.constants
-        for word in str(node.target).split("."):
-            tensor = getattr(tensor, word)
+        tensor = operator.attrgetter(str(node.target))(self.constants)
         if tensor.numel() > MAX_COMPARED_ELEMENTS or tensor.device.type != "cpu":
             raise Unfit
         with computing():

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from frameloom.ir.lower.geometry import same_places
 from frameloom.ir.lower.table import Ref, product
 from frameloom.ir.program import is_cuda
 from frameloom.ir.symbolic.expr import hint_of, is_size
@@ -158,8 +159,7 @@ def channels_last_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 def is_dense_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether every element has the same place as in a dense channels-last tensor."""
-    pairs = zip(shape, strides, channels_last_strides(shape), strict=True)
-    return all(extent == 1 or stride == wanted for extent, stride, wanted in pairs)
+    return same_places(shape, strides, channels_last_strides(shape))
 
 
 def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:

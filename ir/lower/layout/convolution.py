@@ -19,7 +19,7 @@ from frameloom.ir.lower.layout import channels_last, depthwise, onednn
 from frameloom.ir.lower.layout.channels_last import BACKWARD, CONVOLUTION, RestridedTensor
 from frameloom.ir.lower.layout.relayout import as_returned, restrided
 from frameloom.ir.lower.table import TABLE, Call, Decline, Ref, Result
-from frameloom.ir.program import Buffer, Extern, Kind, is_cuda
+from frameloom.ir.program import Extern, Kind, is_cuda
 from frameloom.ir.symbolic.expr import number
 
 if TYPE_CHECKING:
@@ -95,19 +95,15 @@ def _product_of_onednn(lowering: Lowering, node: torch.fx.Node, c: _Convolution)
     if call is None:
         return None
     shape = (a.shape[0], b.shape[1])
-    buffer = Buffer(node.name, a.dtype, shape, (shape[1], 1), Kind.EXTERN)
-    lowering.base_offset[buffer] = 0
-    lowering.steps.append(Extern(*call, (), (buffer,), origin(node)))
-    ref = replace(
-        a, buffer=buffer, shape=tuple(map(number, c.meta.shape)), strides=c.meta.stride(), offset=0
-    )
-    return as_returned(lowering, node, ref)
+    ref = lowering.fresh(node.name, a, shape, (shape[1], 1), Kind.EXTERN)
+    lowering.steps.append(Extern(*call, (), (ref.buffer,), origin(node)))
+    return as_returned(lowering, node, _with_geometry(ref, c.meta))
 
 
 def _on_a_gpu(lowering: Lowering, node: torch.fx.Node, c: _Convolution) -> Ref:
     val: Any = node.meta["val"]
     matrices = channels_last.as_product(c.x, c.weight, c.options)
-    kind = Kind.OUTPUT if (node, 0) in lowering.returned else Kind.TEMP
+    kind = lowering.kind_of(node)
     visible = (node, 0) in lowering.visible
     if c.bias is None:
         if matrices is not None and not visible:
@@ -136,9 +132,7 @@ def matrix_product(
 ) -> Ref:  # fmt: skip
     """Returns a @ b with the geometry of `meta`; a small product becomes a loop."""
     target, shape = channels_last.PRODUCT, (a.shape[0], b.shape[1])
-    buffer = Buffer(name, a.dtype, shape, (shape[1], 1), kind, device=a.buffer.device)
-    lowering.base_offset[buffer] = 0
-    ref = replace(a, buffer=buffer, shape=shape, strides=buffer.strides, offset=0)
+    ref = lowering.fresh(name, a, shape, (shape[1], 1), kind)
     assert a.dtype is not None
     call = Call(target, ("self", "mat2"), (Result(shape, ref.strides, a.dtype, a.torch_dtype),))
     try:
@@ -146,7 +140,11 @@ def matrix_product(
         lowering.steps.append(lowering.kernel(target, store_of(ref, value), node))
     except Decline:
         given = (view_of(a), view_of(b))
-        lowering.steps.append(Extern(target, given, (), (buffer,), origin(node)))
+        lowering.steps.append(Extern(target, given, (), (ref.buffer,), origin(node)))
+    return _with_geometry(ref, meta)
+
+
+def _with_geometry(ref: Ref, meta: Any) -> Ref:
     return replace(ref, shape=tuple(map(number, meta.shape)), strides=meta.stride())
 
 
@@ -173,11 +171,10 @@ def _derivatives(
     if matrices is None:
         missing = [wanted and ref is None for wanted, ref in zip(mask[:2], gradients, strict=False)]
         if any(missing):
-            given = (grad, x, weight, None, *options)
-            for k, ref in enumerate(
-                _gradients_of_library(lowering, node, given, missing, internal_metas)
-            ):
-                gradients[k] = gradients[k] or ref
+            args = lowering.plain((grad, x, weight, None, *options, (*missing, False)))
+            wanted = [v if k else None for v, k in zip(internal_metas, missing, strict=True)]
+            library = lowering.extern(node, BACKWARD, args, (), [*wanted, None], several=True)
+            gradients = [own or ref for own, ref in zip(gradients, library, strict=True)]
     else:
         pixels_of_x, (out, channels) = matrices[0], weight.shape[:2]
         flat = replace(grad, shape=(pixels_of_x.shape[0], out), strides=(out, 1))
@@ -198,26 +195,10 @@ def _loop(lowering: Lowering, node: torch.fx.Node, k: int, value: Expr, internal
     """Computes the k-th gradient as a loop; `internal_meta`: its geometry if the program does not see it."""
     seen = node.meta["val"][k]
     meta = seen if (node, k) in lowering.visible else internal_meta
-    kind = Kind.OUTPUT if (node, k) in lowering.returned else Kind.TEMP
-    ref = lowering.ref(lowering.buffer(f"{node.name}_{k}", meta, kind), meta)
+    ref = lowering.ref(lowering.buffer(f"{node.name}_{k}", meta, lowering.kind_of(node, k)), meta)
     name = SUM if k == 2 else BACKWARD
     lowering.steps.append(lowering.kernel(name, store_of(ref, value), node))
     return ref
-
-
-def _gradients_of_library(
-    lowering: Lowering, node: torch.fx.Node, given: Sequence[Any], mask: Sequence[bool],
-    internal_metas: Sequence[Any],
-) -> list[Ref | None]:  # fmt: skip
-    results: list[Buffer | None] = [None, None, None]
-    refs: list[Ref | None] = [None, None]
-    for k in range(2):
-        if mask[k]:
-            buffer = lowering.buffer(f"{node.name}_{k}", internal_metas[k], Kind.EXTERN)
-            results[k], refs[k] = buffer, lowering.ref(buffer, internal_metas[k])
-    args = lowering.plain((*given, (mask[0], mask[1], False)))
-    lowering.steps.append(Extern(BACKWARD, args, (), tuple(results), origin(node)))
-    return [ref and as_returned(lowering, node, ref, k) for k, ref in enumerate(refs)]
 
 
 def _gradient(
@@ -226,8 +207,7 @@ def _gradient(
     """Computes the k-th gradient as a @ b."""
     name, seen = f"{node.name}_{k}", node.meta["val"][k]
     if (node, k) not in lowering.visible:
-        kind = Kind.OUTPUT if (node, k) in lowering.returned else Kind.TEMP
-        return matrix_product(lowering, node, name, a, b, internal_meta, kind)
+        return matrix_product(lowering, node, name, a, b, internal_meta, lowering.kind_of(node, k))
     if channels_last.is_dense_channels_last(seen.shape, seen.stride()):
         gradient = matrix_product(lowering, node, name, a, b, internal_meta, Kind.OUTPUT)
         return replace(gradient, strides=tuple(map(number, seen.stride())))

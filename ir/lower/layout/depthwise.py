@@ -18,8 +18,7 @@ from frameloom.ir.lower.ops.copies import within
 from frameloom.ir.lower.ops.reduce import element, reduction_slice
 from frameloom.ir.lower.ops.unfold import Side
 from frameloom.ir.lower.table import Ref, positions, product, read
-from frameloom.ir.node import Node
-from frameloom.ir.substitute import TRUE, conjunction
+from frameloom.ir.substitute import conjunction
 from frameloom.ir.symbolic.expr import Size
 
 MAX_UNROLLED = 4  # windows that contain a pixel: more do not fit into registers
@@ -49,8 +48,8 @@ class Depthwise:
             windows, taps, there = zip(row_window, column_window, strict=True)
             inside = conjunction(*there)
             out = index.add(index.mul(channel, self.each), index.index(k))
-            factor = _masked(self.weight, [out, index.index(0), *taps], inside)
-            value = factor * _masked(self.grad, [sample, out, *windows], inside)
+            factor = read(self.weight, [out, index.index(0), *taps], inside).wide()
+            value = factor * read(self.grad, [sample, out, *windows], inside).wide()
             total = value if total is None else total + value
         return total
 
@@ -64,7 +63,7 @@ class Depthwise:
         sample, _, *windows = over.at
         at = [s.pixel(w, t) for s, w, t in zip(self.sides, windows, taps, strict=True)]
         inside = conjunction(*(within(p, 0, s.extent) for p, s in zip(at, self.sides, strict=True)))
-        value = _masked(self.x, [sample, index.floordiv(out, self.each), *at], inside)
+        value = read(self.x, [sample, index.floordiv(out, self.each), *at], inside).wide()
         return over.fold("sum", element(self.grad, over.at) * value)
 
 
@@ -86,7 +85,3 @@ def depthwise(grad: Ref, x: Ref, weight: Ref, options: Sequence[object]) -> Dept
     parameters = (weight.shape[2:], dilation, padding, stride, grad.shape[2:])
     down, right = (Side(*side) for side in zip(x.shape[2:], *parameters, strict=True))  # type: ignore[call-overload]
     return Depthwise(grad, x, weight, (down, right), weight.shape[0] // x.shape[1])
-
-
-def _masked(ref: Ref, at: Sequence[Node], inside: Node) -> Expr:
-    return read(ref, at, None if inside is TRUE else inside).wide()

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.ir.lower.geometry import base_of, is_constant, store_of, view_of
+from frameloom.ir.lower.geometry import base_of, is_constant, same_places, store_of, view_of
 from frameloom.ir.lower.graph_passes.constants import computing
 from frameloom.ir.lower.layout import channels_last
 from frameloom.ir.lower.table import Ref, positions, read
-from frameloom.ir.program import Buffer, Kind
+from frameloom.ir.program import Kind
 from frameloom.ir.symbolic.expr import number
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ def restrided(
 ) -> Ref:
     """Returns the same values with these strides: a copy, unless every element is in the right place
     already."""
-    pairs = zip(ref.shape, ref.strides, strides, strict=True)
-    if all(extent == 1 or a == b for extent, a, b in pairs) and kind is Kind.TEMP:
+    if same_places(ref.shape, ref.strides, strides) and kind is Kind.TEMP:
         return replace(ref, strides=strides)
     if ref.strides == strides:
         return ref
@@ -58,9 +57,7 @@ def restrided(
         copy = graph.layouts.copies[ref, strides] = _restrided_constant(graph, ref, strides)
     if copy is None:
         name = f"{ref.buffer.name}_laid{len(graph.layouts.copies)}"
-        buffer = Buffer(name, ref.dtype, ref.shape, strides, kind, None, ref.buffer.device)
-        graph.base_offset[buffer] = 0
-        copy = replace(ref, buffer=buffer, strides=strides, offset=0)
+        copy = graph.fresh(name, ref, ref.shape, strides, kind)
         value = read(ref, positions(ref.shape))
         graph.steps.append(graph.kernel("aten.relayout", store_of(copy, value), node))
         graph.layouts.copies[ref, strides] = copy

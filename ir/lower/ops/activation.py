@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from frameloom.ir import index
 from frameloom.ir.lower.expr import (
     Expr,
     Number,
@@ -22,6 +21,7 @@ from frameloom.ir.lower.expr import (
     tanh,
     where,
 )
+from frameloom.ir.lower.ops.copies import shifted
 from frameloom.ir.lower.promote import pointwise
 from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, read
 
@@ -132,6 +132,5 @@ def glu(call: Call, x: Ref, dim: int) -> Expr:
     dim = dimension(dim, x.ndim)
     if x.dtype is None or not x.dtype.is_float:
         raise Decline
-    first, second = call.at(), call.at()
-    second[dim] = index.add(second[dim], index.index(x.shape[dim] // 2))
-    return read(x, first).wide() * sigmoid(read(x, second).wide())
+    at = call.at()
+    return read(x, at).wide() * sigmoid(read(x, shifted(at, dim, x.shape[dim] // 2)).wide())

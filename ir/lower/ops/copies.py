@@ -13,7 +13,7 @@ from frameloom.ir.node import Node, const
 from frameloom.ir.ops import Op
 from frameloom.ir.substitute import compare, conjunction, select
 from frameloom.ir.symbolic.compare import bounds
-from frameloom.ir.symbolic.expr import hint_of
+from frameloom.ir.symbolic.expr import Int, hint_of
 
 # Each operand becomes a loop of its own wherever the result is used.  So the library copies a long list of
 # large operands, such as in a DenseNet, where each list is longer than the last.
@@ -28,11 +28,18 @@ def check_operand_count(call: Call, tensors: Sequence[Ref]) -> None:
         raise Decline
 
 
-def within(position: Node, low: int, high: int) -> Node:
+def within(position: Node, low: Int, high: Int) -> Node:
     """low <= position < high"""
     return conjunction(
         compare(Op.GE, position, index.index(low)), compare(Op.LT, position, index.index(high))
     )
+
+
+def clamped(position: Node, last: int) -> Node:
+    """Returns `position`, or the nearest position in [0, last]."""
+    low, high = index.index(0), index.index(last)
+    position = select(compare(Op.LT, position, low), low, position)
+    return select(compare(Op.GT, position, high), high, position)
 
 
 def shifted(at: Sequence[Node], dim: int, by: int) -> list[Node]:
@@ -55,7 +62,7 @@ def cat(call: Call, tensors: Sequence[Ref], dim: int) -> Expr:
             continue
         end = start + t.shape[dim]
         mask = within(at[dim], start, end)
-        value = read(t, shifted(at, dim, -start), None if mask.op is Op.CONST else mask)
+        value = read(t, shifted(at, dim, -start), mask)
         parts.append((end, value.cast(call.dtype)))
         start = end
     result = parts[-1][1].node
@@ -73,7 +80,7 @@ def stack(call: Call, tensors: Sequence[Ref], dim: int) -> Expr:
     result: Node | None = None
     for k, t in reversed(list(enumerate(tensors))):
         mask = compare(Op.EQ, at[dim], index.index(k))
-        value = read(t, rest, None if mask.op is Op.CONST else mask).cast(call.dtype).node
+        value = read(t, rest, mask).cast(call.dtype).node
         result = (
             value
             if result is None
@@ -133,40 +140,25 @@ def repeat(call: Call, x: Ref, repeats: Sequence[int]) -> Expr:
 
 
 @lowering(
-    "aten.reflection_pad1d.default",
-    "aten.reflection_pad2d.default",
-    "aten.reflection_pad3d.default",
-)
-def reflection_pad(call: Call, x: Ref, pad: Sequence[int]) -> Expr:
+    "aten.reflection_pad1d.default", "aten.reflection_pad2d.default", "aten.reflection_pad3d.default",
+    "aten.replication_pad1d.default", "aten.replication_pad2d.default", "aten.replication_pad3d.default",
+)  # fmt: skip
+def border_pad(call: Call, x: Ref, pad: Sequence[int]) -> Expr:
     at = call.at()
     for k in range(len(pad) // 2):
         dim = x.ndim - 1 - k
-        last = index.index(x.shape[dim] - 1)
-        # |p| mirrors at the front, last - |last - p| at the back.
-        inner = _absolute(index.add(at[dim], index.index(-pad[2 * k])))
-        at[dim] = index.sub(last, _absolute(index.sub(last, inner)))
+        inner, last = index.add(at[dim], index.index(-pad[2 * k])), x.shape[dim] - 1
+        if "replication" in call.target:
+            at[dim] = clamped(inner, last)
+        else:  # |p| mirrors at the front, last - |last - p| at the back
+            end = index.index(last)
+            at[dim] = index.sub(end, _absolute(index.sub(end, _absolute(inner))))
     return read(x, at)
 
 
 def _absolute(position: Node) -> Node:
     negative = compare(Op.LT, position, index.index(0))
     return select(negative, index.mul(position, index.index(-1)), position)
-
-
-@lowering(
-    "aten.replication_pad1d.default",
-    "aten.replication_pad2d.default",
-    "aten.replication_pad3d.default",
-)
-def replication_pad(call: Call, x: Ref, pad: Sequence[int]) -> Expr:
-    at = call.at()
-    for k in range(len(pad) // 2):
-        dim = x.ndim - 1 - k
-        last = index.index(x.shape[dim] - 1)
-        inner = index.add(at[dim], index.index(-pad[2 * k]))
-        inner = select(compare(Op.LT, inner, index.index(0)), index.index(0), inner)
-        at[dim] = select(compare(Op.GT, inner, last), last, inner)
-    return read(x, at)
 
 
 @lowering("aten.pixel_shuffle.default")

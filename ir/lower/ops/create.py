@@ -15,37 +15,18 @@ from frameloom.ir.substitute import compare
 from frameloom.ir.symbolic.expr import Size
 
 
-def _fill(call: Call, value: Number) -> Expr:
-    if isinstance(value, Scalar):
-        if not call.dtype.is_float and call.dtype is not DType.I64:
-            raise Decline  # eager refuses numbers that do not fit
-        return value
-    return Expr(const(value, call.dtype))
-
-
-@lowering("aten.full.default", numbers=True, elementwise=True)
-def full(call: Call, size: Any, value: Number, *options: Any) -> Expr:
-    return _fill(call, value)
-
-
-@lowering("aten.full_like.default", "aten.fill.Scalar", numbers=True, elementwise=True)
-def full_like(call: Call, x: Ref, value: Number, *options: Any) -> Expr:
-    return _fill(call, value)
-
-
-@lowering("aten.new_full.default", numbers=True, elementwise=True)
-def new_full(call: Call, x: Ref, size: Any, value: Number, *options: Any) -> Expr:
-    return _fill(call, value)
-
-
-@lowering("aten.fill.Tensor", elementwise=True)
-def fill_tensor(call: Call, x: Ref, value: Ref) -> Expr:
-    return read(value, call.at())
-
-
-@lowering("aten.scalar_tensor.default", numbers=True, elementwise=True)
-def scalar_tensor(call: Call, value: Number, *options: Any) -> Expr:
-    return _fill(call, value)
+@lowering(
+    "aten.full.default", "aten.full_like.default", "aten.fill.Scalar", "aten.new_full.default",
+    "aten.scalar_tensor.default", numbers=True, elementwise=True,
+)  # fmt: skip
+def full(call: Call, *arguments: Any) -> Expr:
+    given = dict(zip(call.names, arguments, strict=True))
+    value: Number = next(given[n] for n in ("fill_value", "value", "s") if n in given)
+    if not isinstance(value, Scalar):
+        return Expr(const(value, call.dtype))
+    if not call.dtype.is_float and call.dtype is not DType.I64:
+        raise Decline  # eager refuses numbers that do not fit
+    return value
 
 
 # The elements of `empty` are undefined.  Zeros are a valid choice, and a store that no step reads is dropped.
@@ -55,30 +36,19 @@ def scalar_tensor(call: Call, value: Number, *options: Any) -> Expr:
     "aten.new_empty_strided.default", elementwise=True,
 )  # fmt: skip
 def zeros(call: Call, *arguments: Any) -> Expr:
-    return _fill(call, 0)
+    return Expr(const(0, call.dtype))
 
 
 @lowering("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default", elementwise=True)
 def ones(call: Call, *arguments: Any) -> Expr:
-    return _fill(call, 1)
+    return Expr(const(1, call.dtype))
 
 
-@lowering("aten.arange.default", sizes=True)
-def arange(call: Call, end: Number, *options: Any) -> Expr:
-    return _arange(call, 0, 1)
-
-
-@lowering("aten.arange.start", sizes=True)
-def arange_start(call: Call, start: Number, end: Number, *options: Any) -> Expr:
-    return _arange(call, start, 1)
-
-
-@lowering("aten.arange.start_step", sizes=True)
-def arange_step(call: Call, start: Number, end: Number, step: Number, *options: Any) -> Expr:
-    return _arange(call, start, step)
-
-
-def _arange(call: Call, start: Number, step: Number) -> Expr:
+@lowering("aten.arange.default", "aten.arange.start", "aten.arange.start_step", sizes=True)
+def arange(call: Call, *arguments: Any) -> Expr:
+    given = dict(zip(call.names, arguments, strict=True))
+    start: Number = given.get("start", 0)
+    step: Number = given.get("step", 1)
     (position,) = call.at()
     if isinstance(start, int | Size) and isinstance(step, int | Size):
         return Expr(index.add(index.mul(position, index.index(step)), index.index(start)))
@@ -89,28 +59,15 @@ def _arange(call: Call, start: Number, step: Number) -> Expr:
     return Expr(position).cast(DType.F64) * step + start
 
 
-@lowering("aten.eye.default")
+@lowering("aten.eye.default", "aten.eye.m")
 def eye(call: Call, *arguments: Any) -> Expr:
     row, column = call.at()
     return Expr(compare(Op.EQ, row, column)).cast(call.dtype)
 
 
-@lowering("aten.eye.m")
-def eye_m(call: Call, *arguments: Any) -> Expr:
-    return eye(call)
-
-
-@lowering("aten.tril.default")
-def tril(call: Call, x: Ref, diagonal: int) -> Expr:
-    return _triangle(call, x, Op.LE, diagonal)
-
-
-@lowering("aten.triu.default")
-def triu(call: Call, x: Ref, diagonal: int) -> Expr:
-    return _triangle(call, x, Op.GE, diagonal)
-
-
-def _triangle(call: Call, x: Ref, op: Op, diagonal: int) -> Expr:
+@lowering("aten.tril.default", "aten.triu.default")
+def triangle(call: Call, x: Ref, diagonal: int) -> Expr:
+    op = Op.LE if "tril" in call.target else Op.GE
     if x.ndim < 2:
         raise Decline
     at = call.at()

@@ -21,10 +21,10 @@ from frameloom.ir.lower.expr import (
     tanh,
     where,
 )
+from frameloom.ir.lower.ops.copies import shifted
 from frameloom.ir.lower.ops.loss import MEAN
 from frameloom.ir.lower.promote import common_dtype, operand, pointwise
 from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, read
-from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
 from frameloom.ir.program import is_cuda
 from frameloom.ir.substitute import compare
@@ -147,18 +147,13 @@ def log_sigmoid_backward(call: Call, grad: Ref, x: Ref, scratch: Ref) -> Expr:
     return where(value < 0, 1 - share, share) * dy
 
 
-@lowering("aten.sigmoid_backward.default")
-def sigmoid_backward(call: Call, grad: Ref, y: Ref) -> Expr:
+@lowering("aten.sigmoid_backward.default", "aten.tanh_backward.default")
+def of_result_backward(call: Call, grad: Ref, y: Ref) -> Expr:
     common = common_dtype([grad, y])
-    dy, s = operand(grad, call, common), operand(y, call, common)
-    return _rounded_on_gpu(dy * _rounded_on_gpu(1 - s, call), call) * s
-
-
-@lowering("aten.tanh_backward.default")
-def tanh_backward(call: Call, grad: Ref, y: Ref) -> Expr:
-    common = common_dtype([grad, y])
-    dy, t = operand(grad, call, common), operand(y, call, common)
-    return dy * _rounded_on_gpu(1 - _rounded_on_gpu(t * t, call), call)
+    dy, value = operand(grad, call, common), operand(y, call, common)
+    if "tanh" in call.target:
+        return dy * _rounded_on_gpu(1 - _rounded_on_gpu(value * value, call), call)
+    return _rounded_on_gpu(dy * _rounded_on_gpu(1 - value, call), call) * value
 
 
 @pointwise("aten.logit_backward.default", by_device=True)
@@ -180,15 +175,9 @@ def glu_backward(call: Call, grad: Ref, x: Ref, dim: int) -> Expr:
     at = call.at()
     is_first = compare(Op.LT, at[dim], index.index(half))
     inner = index.mod(at[dim], half)
-
-    def place(position: Node) -> list[Node]:
-        coordinates = list(at)
-        coordinates[dim] = position
-        return coordinates
-
-    dy = read(grad, place(inner)).wide()
-    value = read(x, place(inner)).wide()
-    gate = read(x, place(index.add(inner, index.index(half)))).wide()
+    here = [*at[:dim], inner, *at[dim + 1 :]]
+    dy, value = read(grad, here).wide(), read(x, here).wide()
+    gate = read(x, shifted(here, dim, half)).wide()
     s = 1 / (1 + exp(-gate))
     if not is_cuda(call.device):
         s = _stored(s, call)

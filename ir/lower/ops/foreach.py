@@ -10,8 +10,8 @@ from typing import Any
 
 from frameloom.ir.library import overload
 from frameloom.ir.lower.expr import Expr
-from frameloom.ir.lower.table import TABLE, Call, Decline, Ref, lowering, read
-from frameloom.ir.node import index, load
+from frameloom.ir.lower.table import TABLE, Call, Decline, Ref, lowering, positions, read
+from frameloom.ir.node import const, index, load
 from frameloom.ir.program import is_cuda
 
 UNARY = (
@@ -80,10 +80,7 @@ for _name, _target in PLAIN.items():
 
 @lowering("aten._foreach_zero.default")
 def zero(call: Call, tensors: list[Ref]) -> list[Any]:
-    return [
-        None if 0 in r.shape else read(t, Call("", (), (r,)).at()).constant(0)
-        for t, r in zip(tensors, call.results, strict=True)
-    ]
+    return [Expr(const(0, r.dtype)) for r in call.results]
 
 
 @lowering("aten._foreach_addcmul.Tensor", "aten._foreach_addcdiv.Tensor")
@@ -97,7 +94,7 @@ def with_numbers(
         raise Decline  # eager raises
     values: list[Any] = []
     for k, result in enumerate(call.results):
-        at = Call("", (), (result,)).at()
+        at = positions(result.shape)
         if any(t.shape != result.shape for t in (tensors[k], first[k], second[k])):
             raise Decline
         x, a, b = (read(t, at).cast(result.dtype).wide() for t in (tensors[k], first[k], second[k]))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import add, index
 from frameloom.ir.lower.expr import Expr, where
+from frameloom.ir.lower.ops.copies import within
 from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, read
 from frameloom.ir.node import Node
 from frameloom.ir.ops import Op
@@ -31,9 +32,7 @@ def inside(position: Expr, extent: Int) -> Node:
     calls, and a check of ours would stop the device."""
     if not isinstance(extent, Size) and not extent:
         raise Decline
-    return conjunction(
-        compare(Op.GE, position.node, index(0)), compare(Op.LT, position.node, index(extent))
-    )
+    return within(position.node, 0, extent)
 
 
 def wrapped(position: Expr, extent: int) -> Expr:

@@ -9,7 +9,7 @@ from frameloom.ir import index
 from frameloom.ir.dtype import DType
 from frameloom.ir.lower.expr import Expr, floor, minimum, rint, where
 from frameloom.ir.lower.layout.channels_last import is_channels_last
-from frameloom.ir.lower.ops.interpolate import clamped
+from frameloom.ir.lower.ops.copies import clamped
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, read
 from frameloom.ir.node import Node
 from frameloom.ir.program import is_cuda
@@ -45,7 +45,7 @@ def grid_sampler(call: Call, x: Ref, grid: Ref, mode: int, padding: int, aligned
     total: Expr | None = None
     for (row, in_rows, above), (column, in_columns, before) in itertools.product(*taps):
         inside = conjunction(in_rows, in_columns)
-        value = read(x, [batch, channel, row, column], None if inside is TRUE else inside)
+        value = read(x, [batch, channel, row, column], inside)
         if mode == NEAREST:
             return value
         value = value * (above * before)

@@ -7,7 +7,7 @@ floats, as in eager, because the rounding is part of the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -16,20 +16,12 @@ import numpy as np
 from frameloom.ir import index
 from frameloom.ir.dtype import DType
 from frameloom.ir.lower.expr import Expr, maximum
+from frameloom.ir.lower.ops.copies import clamped
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, read
 from frameloom.ir.node import Node
-from frameloom.ir.ops import Op
 from frameloom.ir.program import is_cuda
-from frameloom.ir.substitute import compare, select
 
 MAX_DENOMINATOR = 1 << 16
-
-
-def clamped(position: Node, last: int) -> Node:
-    """Returns `position`, or the nearest position in [0, last]."""
-    low, high = index.index(0), index.index(last)
-    position = select(compare(Op.LT, position, low), low, position)
-    return select(compare(Op.GT, position, high), high, position)
 
 
 def _divided(numerator: Node, denominator: int) -> Node:
@@ -100,12 +92,17 @@ def _sides(
 # --- nearest
 
 
-def _nearest(call: Call, x: Ref, scales: Sequence[float | None], middle: bool) -> Expr:
+@lowering(
+    "aten.upsample_nearest1d.default", "aten._upsample_nearest_exact1d.default",
+    "aten.upsample_nearest2d.default", "aten._upsample_nearest_exact2d.default",
+    "aten.upsample_nearest3d.default", "aten._upsample_nearest_exact3d.default",
+)  # fmt: skip
+def nearest(call: Call, x: Ref, size: Sequence[int], *scales: float | None) -> Expr:
     if x.dtype is None or not (x.dtype.is_float or x.dtype is DType.U8):
         raise Decline
     at = call.at()
     for d, side in enumerate(_sides(call, x, scales, DType.F32), start=x.ndim - len(scales)):
-        at[d] = _nearest_index(side, middle)
+        at[d] = _nearest_index(side, "exact" in call.target)
     return read(x, at)
 
 
@@ -124,44 +121,19 @@ def _nearest_index(side: Side, middle: bool) -> Node:
     return clamped(index.floordiv(exact, q), side.extent - 1)
 
 
-@lowering("aten.upsample_nearest1d.default", "aten._upsample_nearest_exact1d.default")
-def nearest1d(call: Call, x: Ref, size: Sequence[int], scale: float | None) -> Expr:
-    return _nearest(call, x, [scale], "exact" in call.target)
-
-
-@lowering("aten.upsample_nearest2d.default", "aten._upsample_nearest_exact2d.default")
-def nearest2d(
-    call: Call, x: Ref, size: Sequence[int], down: float | None, right: float | None
-) -> Expr:
-    return _nearest(call, x, [down, right], "exact" in call.target)
-
-
-@lowering("aten.upsample_nearest3d.default", "aten._upsample_nearest_exact3d.default")
-def nearest3d(
-    call: Call,
-    x: Ref,
-    size: Sequence[int],
-    deep: float | None,
-    down: float | None,
-    right: float | None,
-) -> Expr:
-    return _nearest(call, x, [deep, down, right], "exact" in call.target)
-
-
 # --- weighted sums of neighbours, dimension by dimension
 
 Taps = list[tuple[Node, Expr]]  # pixels of one dimension, and their weights
 
 
-def _interpolated(
-    call: Call,
-    x: Ref,
-    aligned: bool,
-    scales: Sequence[float | None],
-    taps_of: Callable[[Side, DType], Taps],
-) -> Expr:
+@lowering(
+    "aten.upsample_linear1d.default", "aten.upsample_bilinear2d.default",
+    "aten.upsample_trilinear3d.default", "aten.upsample_bicubic2d.default",
+)  # fmt: skip
+def weighted(call: Call, x: Ref, size: Sequence[int], aligned: bool, *scales: float | None) -> Expr:
     if x.dtype is None or not x.dtype.is_float:
         raise Decline
+    taps_of = _cubic if "cubic" in call.target else _linear
     if taps_of is _linear and _prefers_library(call, x, len(scales)):
         raise Decline
     wide = DType.F32 if x.dtype.is_half else x.dtype
@@ -217,17 +189,3 @@ def _cubic(side: Side, dtype: DType) -> Taps:
         (clamped(index.add(below, index.index(k - 1)), side.extent - 1), weight)
         for k, weight in enumerate(weights)
     ]
-
-
-@lowering(
-    "aten.upsample_linear1d.default",
-    "aten.upsample_bilinear2d.default",
-    "aten.upsample_trilinear3d.default",
-)
-def linear(call: Call, x: Ref, size: Sequence[int], aligned: bool, *scales: float | None) -> Expr:
-    return _interpolated(call, x, aligned, scales, _linear)
-
-
-@lowering("aten.upsample_bicubic2d.default")
-def bicubic(call: Call, x: Ref, size: Sequence[int], aligned: bool, *scales: float | None) -> Expr:
-    return _interpolated(call, x, aligned, scales, _cubic)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -21,6 +21,13 @@ from frameloom.ir.substitute import conjunction
 NONE, MEAN, SUM = 0, 1, 2
 
 
+def _reduced(shape: Sequence[int], reduction: int) -> ReductionSlice:
+    """Returns the slice of the losses (of this shape) that are reduced to the result: all or one."""
+    if reduction == NONE:
+        return ReductionSlice(positions(shape), (), 1)
+    return reduction_slice(shape, range(len(shape)), [], keepdim=False)
+
+
 @lowering("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")
 def nll_loss(
     call: Call, x: Ref, target: Ref, weight: Ref | None, reduction: int, ignore_index: int
@@ -28,38 +35,24 @@ def nll_loss(
     if x.dtype is None or 0 in x.shape or target.shape != x.shape[:1] * (x.ndim > 1) + x.shape[2:]:
         raise Decline
     classes = x.shape[0 if x.ndim == 1 else 1]
-    results = []
-    for result in (0, 1):
-        if reduction == NONE:
-            over = ReductionSlice(call.at(0), (), 1)
-        else:
-            over = reduction_slice(target.shape, range(target.ndim), [], keepdim=False)
-        chosen = data_index(target, over.at)
-        counted = chosen.ne(ignore_index)
-        mask = inside(chosen, classes)
-        if result == 0:
-            allowed = Expr(mask) | chosen.eq(ignore_index)
-            call.check(allowed, "IndexError", "Target is out of bounds.")
-        valid = conjunction(counted.node, mask)
-        at: list[Node] = [chosen.node] if x.ndim == 1 else [*over.at[:1], chosen.node, *over.at[1:]]
-        log_probability = read(x, at, valid).wide()
-        scale = (
-            read(weight, [chosen.node], valid).cast(log_probability.dtype)
-            if weight is not None
-            else Expr(valid).cast(log_probability.dtype)
-        )
-        loss = -log_probability * scale if weight is not None else -log_probability
-        zero = Expr(const(0, log_probability.dtype))
-        if result == 0:
-            total = (
-                over.fold("sum", where(Expr(valid), loss, zero))
-                if reduction
-                else where(Expr(valid), loss, zero)
-            )
-            results.append(total / over.fold("sum", scale) if reduction == MEAN else total)
-        else:
-            results.append(over.fold("sum", scale) if reduction else zero)
-    return list(results)
+    over = _reduced(target.shape, reduction)
+    chosen = data_index(target, over.at)
+    mask = inside(chosen, classes)
+    allowed = Expr(mask) | chosen.eq(ignore_index)
+    call.check(allowed, "IndexError", "Target is out of bounds.")
+    valid = conjunction(chosen.ne(ignore_index).node, mask)
+    at: list[Node] = [chosen.node] if x.ndim == 1 else [*over.at[:1], chosen.node, *over.at[1:]]
+    loss = -read(x, at, valid).wide()
+    scale = Expr(valid) if weight is None else read(weight, [chosen.node], valid)
+    scale = scale.cast(loss.dtype)
+    if weight is not None:
+        loss = loss * scale
+    zero = Expr(const(0, loss.dtype))
+    loss = where(Expr(valid), loss, zero)
+    if reduction == NONE:
+        return [loss, zero]
+    total, weights = over.fold("sum", loss), over.fold("sum", scale)
+    return [total / weights if reduction == MEAN else total, weights]
 
 
 def _elementwise(
@@ -81,11 +74,7 @@ def _elementwise(
         raise Decline  # eager multiplies in place
     if any(w.torch_dtype != x.torch_dtype or not broadcasts(w.shape, shape) for w in tensors[2:]):
         raise Decline
-    over = (
-        ReductionSlice(call.at(), (), 1)
-        if reduction == NONE
-        else reduction_slice(x.shape, range(x.ndim), [], keepdim=False)
-    )
+    over = _reduced(shape, reduction)
     wide = wide_dtype(common)
     loss = formula(*(t and read(t, over.at).cast(wide) for t in (x, target, *weights)))
     if reduction == NONE:
@@ -214,10 +203,8 @@ def multi_margin_loss(
     if weight is not None and (weight.dtype is not x.dtype or weight.shape != x.shape[-1:]):
         raise Decline
     classes = x.shape[-1]
-    frames = positions(x.shape[:-1])
-    over = reduction_slice(x.shape[:-1], range(x.ndim - 1), [], keepdim=False)
-    if reduction != NONE:
-        frames = over.at
+    over = _reduced(x.shape[:-1], reduction)
+    frames = over.at
     # A single frame and a single class may each have a dimension or none.
     chosen = data_index(target, frames if target.ndim == len(frames) else [index(0)] * target.ndim)
     mask = inside(chosen, classes)

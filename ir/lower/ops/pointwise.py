@@ -17,12 +17,14 @@ from frameloom.ir.lower.expr import (
     exp,
     exp2,
     floor,
+    function,
     isinf,
     isnan,
     log,
     log1p,
     maximum,
     minimum,
+    operator,
     reciprocal,
     rsqrt,
     sign,
@@ -51,16 +53,12 @@ UNARY_ANY = {"neg": Op.NEG, "bitwise_not": Op.NOT}
 ROUNDING = {"floor": Op.FLOOR, "ceil": Op.CEIL, "trunc": Op.TRUNC, "round": Op.ROUND}
 
 
-def _row(op: Op) -> Callable[[Expr], Expr]:
-    return lambda x: x.unary(op)
-
-
 def _rounding(op: Op) -> Callable[[Expr], Expr]:
     return lambda x: x.unary(op) if x.dtype.is_float else x
 
 
 for _name, _op in {**UNARY_FLOAT, **UNARY_ANY}.items():
-    pointwise(f"aten.{_name}.default")(_row(_op))
+    pointwise(f"aten.{_name}.default")(function(_op))
 for _name, _op in ROUNDING.items():
     pointwise(f"aten.{_name}.default")(_rounding(_op))
 
@@ -82,24 +80,17 @@ def signbit(x: Expr) -> Expr:
     return x.unary(Op.SIGNBIT) if x.dtype.is_float else x < 0
 
 
-@pointwise("aten.isnan.default")
-def isnan_(x: Expr) -> Expr:
-    return isnan(x) if x.dtype.is_float else x.ne(x)
+def _if_float(test: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
+    return lambda x: test(x) if x.dtype.is_float else x.ne(x)
 
 
-@pointwise("aten.isinf.default")
-def isinf_(x: Expr) -> Expr:
-    return isinf(x) if x.dtype.is_float else x.ne(x)
-
-
-@pointwise("aten.isposinf.default")
-def isposinf(x: Expr) -> Expr:
-    return x.eq(math.inf) if x.dtype.is_float else x.ne(x)
-
-
-@pointwise("aten.isneginf.default")
-def isneginf(x: Expr) -> Expr:
-    return x.eq(-math.inf) if x.dtype.is_float else x.ne(x)
+for _name, _test in {
+    "isnan": isnan,
+    "isinf": isinf,
+    "isposinf": lambda x: x.eq(math.inf),
+    "isneginf": lambda x: x.eq(-math.inf),
+}.items():
+    pointwise(f"aten.{_name}.default")(_if_float(_test))
 
 
 @pointwise("aten.frac.default")
@@ -173,9 +164,9 @@ def div(a: Expr, b: Expr) -> Expr:
 def div_mode(a: Expr, b: Expr, rounding_mode: str | None) -> Expr:
     if rounding_mode is None:
         return a / b
-    if not a.dtype.is_float:
-        return _divide_integers(Op.FLOORDIV if rounding_mode == "floor" else Op.TRUNCDIV, a, b)
-    return _floor_divide_floats(a, b) if rounding_mode == "floor" else trunc(a / b)
+    if rounding_mode == "floor":
+        return floor_divide(a, b)
+    return trunc(a / b) if a.dtype.is_float else _divide_integers(Op.TRUNCDIV, a, b)
 
 
 @pointwise("aten.floor_divide.default", "aten.floor_divide.Scalar", halves=False)
@@ -264,21 +255,17 @@ BITWISE = {"bitwise_and": Op.AND, "bitwise_or": Op.OR, "bitwise_xor": Op.XOR}
 LOGICAL = {"logical_and": Op.AND, "logical_or": Op.OR, "logical_xor": Op.XOR}
 
 
-def _binary(op: Op) -> Callable[[Expr, Expr], Expr]:
-    return lambda a, b: a.binary(op, b)
-
-
 for _name, _op in BINARY.items():
-    pointwise(f"aten.{_name}")(_binary(_op))
+    pointwise(f"aten.{_name}")(operator(_op))
 for _name, _op in COMPARE.items():
-    pointwise(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar")(_binary(_op))
+    pointwise(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar")(operator(_op))
 for _name, _op in BITWISE.items():
     pointwise(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar", f"aten.{_name}.Scalar_Tensor")(
-        _binary(_op)
+        operator(_op)
     )
 
 
-pointwise("aten.nextafter.default", halves=False)(_binary(Op.NEXTAFTER))
+pointwise("aten.nextafter.default", halves=False)(operator(Op.NEXTAFTER))
 
 
 @lowering("aten.logical_and.default", "aten.logical_or.default", "aten.logical_xor.default")
@@ -450,16 +437,13 @@ def masked_fill(call: Call, x: Ref, mask: Ref, value: Ref | Number) -> Expr:
 # --- conversion
 
 
-@lowering("aten._to_copy.default", elementwise=True)
-def to_copy(call: Call, x: Ref, *options: Any) -> Expr:
+@lowering(
+    "aten._to_copy.default", "aten.clone.default", "aten.lift_fresh_copy.default", elementwise=True
+)
+def converted(call: Call, x: Ref, *options: Any) -> Expr:
     return read(x, call.at())
 
 
-@lowering("aten.clone.default", "aten.lift_fresh_copy.default", elementwise=True)
-def clone(call: Call, x: Ref, *memory_format: Any) -> Expr:
-    return read(x, call.at())
-
-
-@lowering("aten.copy.default", elementwise=True)
-def copy(call: Call, x: Ref, source: Ref, non_blocking: bool) -> Expr:
+@lowering("aten.copy.default", "aten.fill.Tensor", elementwise=True)
+def copy(call: Call, x: Ref, source: Ref, *options: Any) -> Expr:
     return read(source, call.at())

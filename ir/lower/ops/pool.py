@@ -63,7 +63,7 @@ class Window:
         the image."""
         at = [t.position(k) for t, k in zip(self.taps, taps, strict=True)]
         inside = conjunction(*(t.inside(k) for t, k in zip(self.taps, taps, strict=True)))
-        value = read(self.x, [*self.batch, *at], None if inside is TRUE else inside).wide()
+        value = read(self.x, [*self.batch, *at], inside).wide()
         number = index.index(0)
         for t, p in zip(self.taps, at, strict=True):
             number = index.add(index.mul(number, t.extent), p)

@@ -95,13 +95,8 @@ def bernoulli(call: Call, x: Ref, p: float, generator: Any) -> Expr:
     return (_drawn(call) < float(least)).cast(call.dtype)
 
 
-@lowering("aten.rand.default")
-def rand(call: Call, size: Any, *options: Any) -> Expr:
-    return _uniform(call, 0.0, 1.0)
-
-
-@lowering("aten.rand_like.default")
-def rand_like(call: Call, x: Ref, *options: Any) -> Expr:
+@lowering("aten.rand.default", "aten.rand_like.default")
+def rand(call: Call, *arguments: Any) -> Expr:
     return _uniform(call, 0.0, 1.0)
 
 

@@ -98,41 +98,31 @@ def _floating(x: Ref) -> None:
         raise Decline
 
 
+def over_dims(
+    call: Call, x: Ref, dims: int | Sequence[int] | None, keepdim: bool, result: int = 0
+) -> ReductionSlice:
+    """Returns the slice of `x` that is reduced to the element of a result; no `dims` means all."""
+    return reduction_slice(x.shape, dimensions(dims, x.ndim), call.at(result), keepdim)
+
+
 # --- sums
 
 
-def _sum(call: Call, x: Ref, dims: Any, keepdim: bool, kind: str = "sum") -> Expr:
+@lowering("aten.sum.dim_IntList", "aten.nansum.default", "aten.prod.dim_int")
+def sum_dims(call: Call, x: Ref, dims: Any, keepdim: bool, dtype: Any) -> Expr:
+    kind = "prod" if "prod" in call.target else "sum"
     if kind == "prod" and call.dtype.is_half and not is_cuda(call.device):
         raise Decline  # eager rounds at every step
-    over = reduction_slice(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
-    return over.fold(kind, element(x, over.at, call.dtype))
-
-
-@lowering("aten.sum.default")
-def sum_default(call: Call, x: Ref, dtype: Any) -> Expr:
-    return _sum(call, x, None, False)
-
-
-@lowering("aten.sum.dim_IntList")
-def sum_dims(call: Call, x: Ref, dims: Any, keepdim: bool, dtype: Any) -> Expr:
-    return _sum(call, x, dims, keepdim)
-
-
-@lowering("aten.prod.default")
-def prod_default(call: Call, x: Ref, dtype: Any) -> Expr:
-    return _sum(call, x, None, False, "prod")
-
-
-@lowering("aten.prod.dim_int")
-def prod_dim(call: Call, x: Ref, dim: int, keepdim: bool, dtype: Any) -> Expr:
-    return _sum(call, x, dim, keepdim, "prod")
-
-
-@lowering("aten.nansum.default")
-def nansum(call: Call, x: Ref, dims: Any, keepdim: bool, dtype: Any) -> Expr:
-    over = reduction_slice(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    over = over_dims(call, x, dims, keepdim)
     value = element(x, over.at, call.dtype)
-    return over.fold("sum", where(isnan(value), 0.0, value) if value.dtype.is_float else value)
+    if "nansum" in call.target and value.dtype.is_float:
+        value = where(isnan(value), 0.0, value)
+    return over.fold(kind, value)
+
+
+@lowering("aten.sum.default", "aten.prod.default")
+def sum_all(call: Call, x: Ref, dtype: Any) -> Expr:
+    return sum_dims(call, x, None, False, dtype)
 
 
 @lowering("aten.trace.default")
@@ -141,35 +131,34 @@ def trace(call: Call, x: Ref) -> Expr:
     return over.fold("sum", element(x, over.at * 2, call.dtype))
 
 
-@lowering("aten.count_nonzero.default")
-def count_nonzero(call: Call, x: Ref, dim: int | None) -> Expr:
-    over = reduction_slice(x.shape, dimensions(dim, x.ndim), call.at(), False)
+@lowering("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
+def count_nonzero(call: Call, x: Ref, dims: Any) -> Expr:
+    over = over_dims(call, x, dims, False)
     return over.fold("sum", read(x, over.at).cast(DType.BOOL).cast(DType.I64))
-
-
-@lowering("aten.count_nonzero.dim_IntList")
-def count_nonzero_dims(call: Call, x: Ref, dims: Any) -> Expr:
-    return count_nonzero(call, x, dims)
-
-
-@lowering("aten.mean.default")
-def mean_default(call: Call, x: Ref, dtype: Any) -> Expr:
-    return mean_dims(call, x, None, False, dtype)
 
 
 @lowering("aten.mean.dim")
 def mean_dims(call: Call, x: Ref, dims: Any, keepdim: bool, dtype: Any) -> Expr:
     if not call.dtype.is_float:
         raise Decline  # eager refuses it
-    over = reduction_slice(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    over = over_dims(call, x, dims, keepdim)
     return over.mean(element(x, over.at, call.dtype))
+
+
+@lowering("aten.mean.default")
+def mean_all(call: Call, x: Ref, dtype: Any) -> Expr:
+    return mean_dims(call, x, None, False, dtype)
 
 
 # --- extremes and truth
 
 
+def _kind(call: Call) -> str:
+    return "max" if "max" in call.target else "min"
+
+
 def _extreme(call: Call, x: Ref, dims: Any, keepdim: bool, kind: str) -> Expr:
-    over = reduction_slice(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    over = over_dims(call, x, dims, keepdim)
     value = element(x, over.at)
     if value.dtype is DType.BOOL:
         if not over.count:
@@ -178,107 +167,57 @@ def _extreme(call: Call, x: Ref, dims: Any, keepdim: bool, kind: str) -> Expr:
     return over.fold(kind, value)
 
 
-def _position(
-    call: Call, x: Ref, dim: int | None, keepdim: bool, kind: str, result: int = 0
-) -> Expr:
-    over = reduction_slice(x.shape, dimensions(dim, x.ndim), call.at(result), keepdim)
+def _position(call: Call, x: Ref, dim: int | None, keepdim: bool, result: int) -> Expr:
+    over = over_dims(call, x, dim, keepdim, result)
     value = element(x, over.at)
     if value.dtype is DType.BOOL:
         value = value.cast(DType.U8)
-    return over.fold(kind, value)
+    return over.fold(f"arg{_kind(call)}", value)
 
 
-@lowering("aten.amax.default")
-def amax(call: Call, x: Ref, dims: Any, keepdim: bool) -> Expr:
-    return _extreme(call, x, dims, keepdim, "max")
+@lowering("aten.amax.default", "aten.amin.default", "aten.max.default", "aten.min.default")
+def extreme(call: Call, x: Ref, dims: Any = None, keepdim: bool = False) -> Expr:
+    return _extreme(call, x, dims, keepdim, _kind(call))
 
 
-@lowering("aten.amin.default")
-def amin(call: Call, x: Ref, dims: Any, keepdim: bool) -> Expr:
-    return _extreme(call, x, dims, keepdim, "min")
-
-
-@lowering("aten.max.default")
-def max_default(call: Call, x: Ref) -> Expr:
-    return _extreme(call, x, None, False, "max")
-
-
-@lowering("aten.min.default")
-def min_default(call: Call, x: Ref) -> Expr:
-    return _extreme(call, x, None, False, "min")
-
-
-@lowering("aten.max.dim")
-def max_dim(call: Call, x: Ref, dim: int, keepdim: bool) -> list[Expr]:
-    return [_extreme(call, x, dim, keepdim, "max"), _position(call, x, dim, keepdim, "argmax", 1)]
-
-
-@lowering("aten.min.dim")
-def min_dim(call: Call, x: Ref, dim: int, keepdim: bool) -> list[Expr]:
-    return [_extreme(call, x, dim, keepdim, "min"), _position(call, x, dim, keepdim, "argmin", 1)]
+@lowering("aten.max.dim", "aten.min.dim")
+def extreme_and_position(call: Call, x: Ref, dim: int, keepdim: bool) -> list[Expr]:
+    return [_extreme(call, x, dim, keepdim, _kind(call)), _position(call, x, dim, keepdim, 1)]
 
 
 @lowering("aten.aminmax.default")
 def aminmax(call: Call, x: Ref, dim: int | None, keepdim: bool) -> list[Expr]:
-    return [_extreme(call, x, dim, keepdim, "min"), _extreme(call, x, dim, keepdim, "max")]
+    return [_extreme(call, x, dim, keepdim, kind) for kind in ("min", "max")]
 
 
-@lowering("aten.argmax.default", if_empty="ask")
-def argmax(call: Call, x: Ref, dim: int | None, keepdim: bool) -> Expr:
+@lowering("aten.argmax.default", "aten.argmin.default", if_empty="ask")
+def position(call: Call, x: Ref, dim: int | None, keepdim: bool) -> Expr:
     if x.dtype is DType.BOOL:
         raise Decline  # eager refuses
-    return _position(call, x, dim, keepdim, "argmax")
-
-
-@lowering("aten.argmin.default", if_empty="ask")
-def argmin(call: Call, x: Ref, dim: int | None, keepdim: bool) -> Expr:
-    if x.dtype is DType.BOOL:
-        raise Decline  # eager refuses
-    return _position(call, x, dim, keepdim, "argmin")
-
-
-def _truth(call: Call, x: Ref, dims: Any, keepdim: bool) -> Expr:
-    over = reduction_slice(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
-    kind = "all" if "all" in call.target else "any"
-    return over.fold(kind, read(x, over.at).cast(DType.BOOL))
+    return _position(call, x, dim, keepdim, 0)
 
 
 @lowering(
-    "aten.any.default",
-    "aten.all.default",
-    "aten._is_any_true.default",
-    "aten._is_all_true.default",
-)
-def truth_default(call: Call, x: Ref) -> Expr:
-    return _truth(call, x, None, False)
-
-
-@lowering("aten.any.dim", "aten.all.dim")
-def truth_dim(call: Call, x: Ref, dim: int, keepdim: bool) -> Expr:
-    return _truth(call, x, dim, keepdim)
-
-
-@lowering("aten.any.dims", "aten.all.dims")
-def truth_dims(call: Call, x: Ref, dims: Sequence[int] | None, keepdim: bool) -> Expr:
-    # Unlike for sums, an empty list means no dimension at all.
-    return (
-        _truth(call, x, dims if dims is None or dims else (), keepdim)
-        if dims != []
-        else read(x, call.at())
-    )
+    "aten.any.default", "aten.all.default", "aten._is_any_true.default", "aten._is_all_true.default",
+    "aten.any.dim", "aten.all.dim", "aten.any.dims", "aten.all.dims",
+)  # fmt: skip
+def truth(call: Call, x: Ref, dims: Any = None, keepdim: bool = False) -> Expr:
+    if dims == []:  # unlike for sums, an empty list means no dimension at all
+        return read(x, call.at())
+    over = over_dims(call, x, dims, keepdim)
+    return over.fold("all" if "all" in call.target else "any", read(x, over.at).cast(DType.BOOL))
 
 
 # --- moments
 
 
 def _variance(
-    call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool, result: int = 0
+    call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool
 ) -> tuple[Expr, Expr]:
     """Returns variance and mean.  On the CPU eager computes those of F32 in F64, where squares do not
     overflow."""
     _floating(x)
-    folded = dimensions(dims, x.ndim)
-    over = reduction_slice(x.shape, folded, call.at(result), keepdim)
+    over = over_dims(call, x, dims, keepdim)
     wide = DType.F64 if x.dtype is DType.F32 and not is_cuda(call.device) else None
     value = element(x, over.at, wide)
     # For a single variance of all elements, the deviations are from the mean in F32.
@@ -293,7 +232,7 @@ def _variance(
     if wide is None and surely_positive(over.count) and not (whole and not is_cuda(call.device)):
         # The rounded mean of equal numbers may differ from them, but their variance must be zero.  So the
         # mean is taken of differences from the first element, which is exact for equal numbers.
-        shifted = value - element(x, _ends(x, over.at, folded, 0))
+        shifted = value - element(x, _ends(x, over.at, dims, 0))
         deviation = shifted - over.mean(shifted)
     correction = 1 if correction is None else correction
     if isinstance(over.count, Size):
@@ -311,40 +250,32 @@ def _running_mean(call: Call, x: Ref, dims: Any, keepdim: bool, mean: Expr) -> E
     element after an infinite one makes it NaN."""
     if is_cuda(call.device) or 0 in x.shape:
         return mean
-    folded = dimensions(dims, x.ndim)
-    last = _ends(x, reduction_slice(x.shape, folded, call.at(1), keepdim).at, folded, -1)
+    last = _ends(x, over_dims(call, x, dims, keepdim, 1).at, dims, -1)
     lost = isinf(mean) & ~isinf(element(x, last))
     return where(lost, math.nan, mean)
 
 
-def _ends(x: Ref, at: Sequence[Node], folded: Sequence[int], end: int) -> list[Node]:
+def _ends(x: Ref, at: Sequence[Node], dims: Any, end: int) -> list[Node]:
     """Returns the position of the first (0) or last (-1) element along the reduced dimensions."""
     position = list(at)
-    for d in folded:
+    for d in dimensions(dims, x.ndim):
         position[d] = index_algebra.index(x.shape[d] - 1 if end else 0)
     return position
 
 
-@lowering("aten.var.correction")
-def var(call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool) -> Expr:
-    return _variance(call, x, dims, correction, keepdim)[0]
-
-
-@lowering("aten.std.correction")
-def std(call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool) -> Expr:
-    return sqrt(_variance(call, x, dims, correction, keepdim)[0])
-
-
-@lowering("aten.var_mean.correction")
-def var_mean(call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool) -> list[Expr]:
+@lowering(
+    "aten.var.correction", "aten.std.correction", "aten.var_mean.correction",
+    "aten.std_mean.correction",
+)  # fmt: skip
+def variance(
+    call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool
+) -> Expr | list[Expr]:
     variance, mean = _variance(call, x, dims, correction, keepdim)
+    if "std" in call.target:
+        variance = sqrt(variance)
+    if "mean" not in call.target:
+        return variance
     return [variance, _running_mean(call, x, dims, keepdim, mean)]
-
-
-@lowering("aten.std_mean.correction")
-def std_mean(call: Call, x: Ref, dims: Any, correction: Number | None, keepdim: bool) -> list[Expr]:
-    variance, mean = _variance(call, x, dims, correction, keepdim)
-    return [sqrt(variance), _running_mean(call, x, dims, keepdim, mean)]
 
 
 # --- norms
@@ -355,7 +286,7 @@ def vector_norm(call: Call, x: Ref, order: Number, dims: Any, keepdim: bool, dty
     _floating(x)
     if order < 0 and 0 in x.shape:
         raise Decline  # an error for some orders
-    over = reduction_slice(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    over = over_dims(call, x, dims, keepdim)
     value = element(x, over.at, call.dtype if dtype is not None else None)
     return _norm(over, value, order)
 
@@ -376,14 +307,9 @@ def _norm(over: ReductionSlice, value: Expr, order: Number) -> Expr:
     return _power(over.fold("sum", power), 1.0 / order)
 
 
-@lowering("aten.norm.ScalarOpt_dim")
-def norm(call: Call, x: Ref, order: Number | None, dims: Any, keepdim: bool) -> Expr:
+@lowering("aten.norm.ScalarOpt_dim", "aten.norm.Scalar")
+def norm(call: Call, x: Ref, order: Number | None, dims: Any = None, keepdim: bool = False) -> Expr:
     return vector_norm(call, x, 2 if order is None else order, dims, keepdim, None)
-
-
-@lowering("aten.norm.Scalar")
-def norm_all(call: Call, x: Ref, order: Number) -> Expr:
-    return vector_norm(call, x, order, None, False, None)
 
 
 @lowering("aten.dist.default")
@@ -419,7 +345,7 @@ def logsumexp(call: Call, x: Ref, dims: Any, keepdim: bool) -> Expr:
     _floating(x)
     if x.ndim and not dims:
         raise Decline  # eager refuses
-    over = reduction_slice(x.shape, dimensions(dims, x.ndim), call.at(), keepdim)
+    over = over_dims(call, x, dims, keepdim)
     value = element(x, over.at)
     if over.count == 0:
         return value.constant(-math.inf)
@@ -431,12 +357,7 @@ def logsumexp(call: Call, x: Ref, dims: Any, keepdim: bool) -> Expr:
 def _softmax_parts(call: Call, x: Ref, dim: int) -> tuple[Expr, Expr, Expr]:
     """Returns the element, its slice's maximum, and the slice's sum of exponentials."""
     _floating(x)
-    dims = [dimension(dim, x.ndim)] if x.ndim else []
-    over = (
-        reduction_slice(x.shape, dims, call.at(), keepdim=True)
-        if x.ndim
-        else ReductionSlice([], (), 1)
-    )
+    over = over_dims(call, x, dim, keepdim=True)
     value = element(x, over.at)
     top = over.fold("max", value)
     return element(x, call.at()), top, over.fold("sum", exp(value - top))

@@ -10,9 +10,9 @@ from frameloom.ir.lower.expr import Expr, exp, where
 from frameloom.ir.lower.ops.gather import data_index
 from frameloom.ir.lower.ops.loss import MEAN, NONE
 from frameloom.ir.lower.ops.pool import each
-from frameloom.ir.lower.ops.reduce import ReductionSlice, element, reduction_slice
+from frameloom.ir.lower.ops.reduce import ReductionSlice, element, over_dims
 from frameloom.ir.lower.ops.unfold import Side
-from frameloom.ir.lower.table import Call, Decline, Ref, dimension, lowering, read
+from frameloom.ir.lower.table import Call, Decline, Ref, lowering, read
 from frameloom.ir.program import is_cuda
 from frameloom.ir.substitute import conjunction
 
@@ -24,11 +24,7 @@ def _parts(call: Call, grad: Ref, y: Ref, dim: int) -> tuple[ReductionSlice, Exp
     if y.dtype is None or not y.dtype.is_float:
         raise Decline
     at = call.at()
-    over = (
-        reduction_slice(y.shape, [dimension(dim, y.ndim)], at, keepdim=True)
-        if y.ndim
-        else ReductionSlice([], (), 1)
-    )
+    over = over_dims(call, y, dim, keepdim=True)
     dy, value = element(grad, at), element(y, at)
     if dy.dtype is not value.dtype:
         raise Decline

@@ -23,38 +23,25 @@ MAX_LENGTH = 8192  # elements that a block holds at once, with registers to spar
 MAX_STRIDED_LENGTH = 256  # the same if neighbouring results are in neighbouring rows
 
 
-@lowering("aten.cumsum.default")
-def cumsum(call: Call, x: Ref, dim: int, dtype: Any) -> Expr:
-    return _cumulative(call, x, dim, "sum")
+KINDS = {
+    "aten.cumsum.default": "sum", "aten.cumprod.default": "prod", "aten.logcumsumexp.default": "logaddexp",
+    "aten.cummax.default": "max", "aten.cummin.default": "min",
+}  # fmt: skip
 
 
-@lowering("aten.cumprod.default")
-def cumprod(call: Call, x: Ref, dim: int, dtype: Any) -> Expr:
-    return _cumulative(call, x, dim, "prod")
+@lowering("aten.cumsum.default", "aten.cumprod.default", "aten.logcumsumexp.default")
+def cumulative(call: Call, x: Ref, dim: int, *dtype: Any) -> Expr:
+    return _cumulative(call, x, dim)
 
 
-@lowering("aten.logcumsumexp.default")
-def logcumsumexp(call: Call, x: Ref, dim: int) -> Expr:
-    return _cumulative(call, x, dim, "logaddexp")
-
-
-@lowering("aten.cummax.default")
-def cummax(call: Call, x: Ref, dim: int) -> list[Expr | None]:
-    return _extremes(call, x, dim, "max")
-
-
-@lowering("aten.cummin.default")
-def cummin(call: Call, x: Ref, dim: int) -> list[Expr | None]:
-    return _extremes(call, x, dim, "min")
-
-
-def _extremes(call: Call, x: Ref, dim: int, kind: str) -> list[Expr | None]:
+@lowering("aten.cummax.default", "aten.cummin.default")
+def extremes(call: Call, x: Ref, dim: int) -> list[Expr | None]:
     """Returns the values and their positions: at each position, the last one up to it that was extreme, or
     NaN."""
     dim = dimension(dim, x.ndim)
     if x.ndim == 0:
         raise Decline
-    values = _cumulative(call, x, dim, kind)
+    values = _cumulative(call, x, dim)
     if not call.is_used(1):
         return [values, None]
     if x.shape[dim] == 1:
@@ -72,8 +59,8 @@ def _extremes(call: Call, x: Ref, dim: int, kind: str) -> list[Expr | None]:
     return [values, Expr(_up_to(here, k, "max", place))]
 
 
-def _cumulative(call: Call, x: Ref, dim: int, kind: str) -> Expr:
-    dim = dimension(dim, x.ndim)
+def _cumulative(call: Call, x: Ref, dim: int) -> Expr:
+    kind, dim = KINDS[call.target], dimension(dim, x.ndim)
     if x.dtype is None or x.ndim == 0 or call.dtype is DType.BOOL:
         raise Decline
     length, stride = x.shape[dim], call.results[0].strides[dim]

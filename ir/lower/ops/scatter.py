@@ -8,7 +8,7 @@ determinism.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -34,7 +34,6 @@ from frameloom.ir.lower.table import (
     dimension,
     lowering,
     positions,
-    product,
     read,
 )
 from frameloom.ir.node import Node, const
@@ -63,21 +62,18 @@ def updated(call: Call, x: Ref, *updates: Update) -> Scattered:
 def _allowed(call: Call, updates: Sequence[Update]) -> tuple[Update, ...]:
     if updates and 0 in call.shape:
         raise Decline  # every index is out of range
-    for u in updates:
-        if is_cuda(call.device) and (
-            torch.are_deterministic_algorithms_enabled()
-            or (u.kind != "set" and call.dtype not in ATOMIC.get(u.kind, ()))
-        ):
+    if updates and is_cuda(call.device):
+        if torch.are_deterministic_algorithms_enabled():
             raise Decline
-        # Eager adds 16-bit floats in pairs; adding single ones is twice as slow.
-        if (
-            is_cuda(call.device)
-            and call.dtype.is_half
-            and u.kind != "set"
-            and not _by_rows(call, u)
-        ):
+        if any(u.kind != "set" and not _is_atomic(call, u) for u in updates):
             raise Decline
     return tuple(updates)
+
+
+def _is_atomic(call: Call, u: Update) -> bool:
+    # Eager adds 16-bit floats in pairs; adding single ones is twice as slow.
+    is_fast = not call.dtype.is_half or _by_rows(call, u)
+    return is_fast and call.dtype in ATOMIC.get(u.kind, ())
 
 
 def _by_rows(call: Call, u: Update) -> bool:
@@ -129,17 +125,29 @@ def _rounded_once(call: Call, done: Scattered) -> Scattered | Expr:
 def _scatter(
     call: Call, x: Ref, dim: int, indices: Ref, source: Ref | Expr, kind: str
 ) -> Scattered:
-    if x.ndim == 0 or indices.ndim != x.ndim or x.dtype is not call.dtype:
+    if indices.ndim != x.ndim:
+        raise Decline
+    return _along(call, x, dim, indices.shape, lambda at: data_index(indices, at), source, kind)
+
+
+def _along(
+    call: Call, x: Ref, dim: int, shape: Sequence[int], row_of: Callable[[list[Node]], Expr],
+    source: Ref | Expr, kind: str, exception: str = "RuntimeError", message: str = "",
+) -> Scattered:  # fmt: skip
+    """Updates elements of `x` by those of `source`, which has this shape.  Each has the same place in both,
+    except along `dim`, where `row_of` its position in `source` is its place in `x`.  The exception is for a
+    place that is out of bounds; without a message, it has eager's usual one."""
+    if x.ndim == 0 or x.dtype is not call.dtype:
         raise Decline
     if isinstance(source, Ref) and (source.ndim != x.ndim or source.dtype is not x.dtype):
         raise Decline
-    if product(indices.shape) == 0:
+    if 0 in shape:
         return updated(call, x)
     dim = dimension(dim, x.ndim)
-    over = positions(indices.shape)
-    row = data_index(indices, over)
+    over = positions(shape)
+    row = row_of(over)
     mask = inside(row, x.shape[dim])
-    call.check(Expr(mask), "RuntimeError", out_of_bounds(dim, x.shape[dim]))
+    call.check(Expr(mask), exception, message or out_of_bounds(dim, x.shape[dim]))
     value = read(source, over) if isinstance(source, Ref) else source
     at = [*over[:dim], row.node, *over[dim + 1 :]]
     return updated(call, x, update(kind, over, at, mask, value))
@@ -212,7 +220,8 @@ def index_add(
     call: Call, x: Ref, dim: int, indices: Ref, source: Ref, alpha: Number
 ) -> Scattered | Expr:
     several = x.ndim > 1 and alpha == 1
-    done = _by_slices(call, x, dim, indices, source, "sum", None if several else UNRANGED)
+    error = ("RuntimeError", "") if several else ("IndexError", UNRANGED)
+    done = _by_slices(call, x, dim, indices, source, "sum", *error)
     if alpha == 1:
         # For several dimensions, eager uses scatter_add.
         return _rounded_once(call, done) if several else done
@@ -227,43 +236,31 @@ def index_copy(call: Call, x: Ref, dim: int, indices: Ref, source: Ref) -> Scatt
     return _by_slices(call, x, dim, indices, source, "set")
 
 
-@lowering("aten.index_fill.int_Scalar", if_empty="ask")
-def index_fill(call: Call, x: Ref, dim: int, indices: Ref, value: Number) -> Scattered:
+@lowering("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor", if_empty="ask")
+def index_fill(call: Call, x: Ref, dim: int, indices: Ref, value: Number | Ref) -> Scattered:
     if x.dtype is None:
         raise Decline
-    return _by_slices(call, x, dim, indices, number(value, x.dtype), "set")
-
-
-@lowering("aten.index_fill.int_Tensor", if_empty="ask")
-def index_fill_tensor(call: Call, x: Ref, dim: int, indices: Ref, value: Ref) -> Scattered:
-    return _by_slices(call, x, dim, indices, read(value, []).cast(call.dtype), "set")
+    if isinstance(value, Ref):
+        filled = read(value, []).cast(call.dtype)
+    else:
+        filled = number(value, x.dtype)
+    return _by_slices(call, x, dim, indices, filled, "set")
 
 
 def _by_slices(
     call: Call, x: Ref, dim: int, indices: Ref, source: Ref | Expr, kind: str,
-    message: str | None = "",
+    exception: str = "IndexError", message: str = "",
 ) -> Scattered:  # fmt: skip
     """Updates slices along `dim`, at the places in the vector `indices`, by those of `source`.  If `source`
-    is no tensor (fill), negative indices count from the end.  The exception is an IndexError with this
-    message, or a RuntimeError if the message is None."""
-    if x.ndim == 0 or x.dtype is not call.dtype:
-        raise Decline
-    if isinstance(source, Ref) and (source.ndim != x.ndim or source.dtype is not x.dtype):
-        raise Decline
+    is no tensor (fill), negative indices count from the end."""
     dim = dimension(dim, x.ndim)
     shape = [indices.numel if d == dim else extent for d, extent in enumerate(x.shape)]
-    if 0 in shape:
-        return updated(call, x)
-    over = positions(shape)
-    row = data_index(indices, [over[dim]] if indices.ndim else [])
-    if not isinstance(source, Ref):
-        row = wrapped(row, x.shape[dim])
-    mask = inside(row, x.shape[dim])
-    exception = "RuntimeError" if message is None else "IndexError"
-    call.check(Expr(mask), exception, message or out_of_bounds(dim, x.shape[dim]))
-    value = read(source, over) if isinstance(source, Ref) else source
-    at = [*over[:dim], row.node, *over[dim + 1 :]]
-    return updated(call, x, update(kind, over, at, mask, value))
+
+    def row(at: list[Node]) -> Expr:
+        place = data_index(indices, [at[dim]] if indices.ndim else [])
+        return place if isinstance(source, Ref) else wrapped(place, x.shape[dim])
+
+    return _along(call, x, dim, shape, row, source, kind, exception, message)
 
 
 # --- indices of several dimensions

@@ -13,7 +13,7 @@ from frameloom.ir.lower.ops.copies import within
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, read
 from frameloom.ir.node import Node, const
 from frameloom.ir.ops import Op
-from frameloom.ir.substitute import FALSE, TRUE, compare, conjunction
+from frameloom.ir.substitute import FALSE, compare, conjunction
 
 MAX_WINDOWS = 64  # windows that contain one pixel, at most: they are unrolled
 
@@ -82,7 +82,7 @@ def im2col(
         right.pixel(index.mod(column, right.windows), index.mod(tap, right.count)),
     ]
     inside = conjunction(*(within(p, 0, s.extent) for p, s in zip(at, (down, right), strict=True)))
-    return read(x, [*batch, channel, *at], None if inside is TRUE else inside)
+    return read(x, [*batch, channel, *at], inside)
 
 
 @lowering("aten.col2im.default")
@@ -107,6 +107,6 @@ def col2im(
         inside = conjunction(in_rows, in_columns)
         row = index.linear([channel, i, j], [down.count * right.count, right.count, 1])
         column = index.linear([above, left], [right.windows, 1])
-        value = read(x, [*batch, row, column], None if inside is TRUE else inside).wide()
+        value = read(x, [*batch, row, column], inside).wide()
         total = value if k == 0 else total + value
     return total
