@@ -425,16 +425,15 @@ class NumberStep:
 @dataclass(frozen=True, eq=False, slots=True)
 class IsomorphicParts:
     """Isomorphic parts of a program: they do the same work on different buffers.  The steps contain only the
-    first part; passes/batch.py instantiates it for the others.  `shared`: buffers that several parts read.
-    `extent`: the number of elements of the first part's tensors, if other parts may have another number; all
-    of the part is elementwise then."""
+    first part; passes/batch.py instantiates it for the others.  `first`: the first part's buffers.  `others`:
+    for each other part, the buffers in their place, and by how many elements its accesses begin later.
+    `shared`: buffers that several parts read.  `extents`: for each part, the number of elements of its
+    tensors, if these numbers may differ; all of the part is elementwise then."""
 
     first: tuple[Buffer, ...]
-    others: tuple[
-        tuple[Buffer, ...], ...
-    ]  # for each other part, its buffers in the place of `first`
+    others: tuple[tuple[tuple[Buffer, int], ...], ...]
     shared: frozenset[Buffer]
-    extent: int | None
+    extents: tuple[int, ...] | None
 
 
 Step: TypeAlias = "Kernel | KernelList | Extern | Check"

@@ -10,7 +10,9 @@ others here.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass, field, replace
 
@@ -34,12 +36,11 @@ MIN_PARTS = 4  # parts; with fewer, it does not pay
 
 @dataclass(eq=False)
 class _Part:
-    """Kernels, by number, connected by buffers that one of them writes; `places` are their loads and stores,
-    in order."""
+    """Elementwise kernels, by number; `starts`: where their first access of each buffer begins."""
 
     steps: list[int]
     extent: int = 1
-    places: dict[tuple[Buffer, int], int] = field(default_factory=dict)
+    starts: dict[Buffer, int] = field(default_factory=dict)
     key: list[Hashable] = field(default_factory=list)
 
 
@@ -54,13 +55,9 @@ def fuse_isomorphic_parts(program: Program, fuse: Callable[[Program], Program]) 
             return expand(fuse(program))
         except _Unfit:
             program = expand(program)
-    groups = _groups(program)
-    if not groups:
-        return fuse(program)
-    left_out = {n for g in groups for part in g[1:] for n in part.steps}
-    steps = tuple(s for n, s in enumerate(program.steps) if n not in left_out)
+    short = _with_first_parts(program)
     try:
-        return _for_all(fuse(replace(program, steps=steps)), program, groups)
+        return expand(fuse(short))
     except _Unfit:
         return fuse(program)
 
@@ -68,26 +65,36 @@ def fuse_isomorphic_parts(program: Program, fuse: Callable[[Program], Program]) 
 # --- parts
 
 
-def _groups(program: Program) -> list[list[_Part]]:
+def _with_first_parts(program: Program) -> Program:
+    """Returns `program` with only the first of isomorphic parts."""
     parts = _parts(program)
     if len(parts) < MIN_PARTS:
-        return []
-    # Parts that share a tensor are left alone: fused with each other, they load it only once.
-    readers: dict[Buffer, int] = {}
-    for part in parts:
-        touched = {b for n in part.steps for b in program.steps[n].reads}
-        for b in touched:
-            readers[b] = readers.get(b, 0) + 1
+        return program
+    reads = ({b for n in part for b in program.steps[n].reads} for part in parts)
+    readers = Counter(itertools.chain.from_iterable(reads))
     groups: dict[Hashable, list[_Part]] = {}
-    for part in parts:
-        if _describe(program, part, readers):
+    for numbers in parts:
+        if (part := _described(program, numbers, readers)) is not None:
             groups.setdefault(tuple(part.key), []).append(part)
-    return [g for g in groups.values() if len(g) >= MIN_PARTS]
+    repeated = [g for g in groups.values() if len(g) >= MIN_PARTS]
+    shared = frozenset(b for b, count in readers.items() if count > 1)
+    isomorphic_parts = tuple(
+        IsomorphicParts(
+            tuple(g[0].starts),
+            tuple(_in_place_of(g[0], part) for part in g[1:]),
+            shared,
+            tuple(part.extent for part in g),
+        )
+        for g in repeated
+    )
+    left_out = {n for g in repeated for part in g[1:] for n in part.steps}
+    steps = tuple(s for n, s in enumerate(program.steps) if n not in left_out)
+    return replace(program, steps=steps, isomorphic_parts=isomorphic_parts)
 
 
-def _parts(program: Program, apart: Set[Buffer] = frozenset()) -> list[_Part]:
-    """Groups the steps into parts: steps that share a buffer which some step writes (except `apart`) are in
-    one part."""
+def _parts(program: Program, apart: Set[Buffer] = frozenset()) -> list[list[int]]:
+    """Groups the steps, by number, into parts: steps that share a buffer which some step writes (except
+    `apart`) are in one part."""
     leader = list(range(len(program.steps)))
 
     def find(n: int) -> int:
@@ -102,71 +109,45 @@ def _parts(program: Program, apart: Set[Buffer] = frozenset()) -> list[_Part]:
         for b in step.buffers:
             if b in written:
                 leader[find(n)] = find(first.setdefault(b, n))
-    parts: dict[int, _Part] = {}
+    parts: dict[int, list[int]] = {}
     for n in range(len(program.steps)):
-        parts.setdefault(find(n), _Part([])).steps.append(n)
+        parts.setdefault(find(n), []).append(n)
     return list(parts.values())
 
 
-def _describe(program: Program, part: _Part, readers: dict[Buffer, int]) -> bool:
-    """Fills in `part`; False if a step is not elementwise."""
-    buffers: dict[Buffer, int] = {}
+def _described(program: Program, steps: list[int], readers: Counter[Buffer]) -> _Part | None:
+    """Returns the part of these steps; None if a step is not elementwise."""
+    part = _Part(steps)
+    numbers: dict[Buffer, int] = {}
     extents = []
-    for n in part.steps:
+    for n in steps:
         step = program.steps[n]
         if (matched := template_of(step)) is None:
-            return False
+            return None
         template, instance = matched
         places = []
         for buffer, start in instance.columns:
-            if readers.get(buffer, 0) > 1 and buffer.shape and buffer.shape != (1,):
-                return False
-            place = part.places.setdefault((buffer, start), len(part.places))
-            places.append((place, buffers.setdefault(buffer, len(buffers)), buffer.kind))
-        numbers = tuple((type(v), exact(v)) for v in instance.numbers)
-        part.key.append((step.kernels[0].device, template.key, tuple(places), numbers))
+            # Parts that share a tensor are left alone: fused with each other, they load it only once.
+            if readers[buffer] > 1 and buffer.shape and buffer.shape != (1,):
+                return None
+            number = numbers.setdefault(buffer, len(numbers))
+            distance = start - part.starts.setdefault(buffer, start)
+            places.append((number, distance, buffer.kind))
+        values = tuple((type(v), exact(v)) for v in instance.numbers)
+        part.key.append((step.kernels[0].device, template.key, tuple(places), values))
         extents.append(instance.extent)
     part.extent = max(extents, key=hint_of)
     part.key.append(tuple(e == part.extent for e in extents))
     part.key.append(part.extent == 1)
-    return all(e in (1, part.extent) for e in extents)
+    return part if all(e in (1, part.extent) for e in extents) else None
 
 
-# --- the fused first part, instantiated for all
+def _in_place_of(first: _Part, other: _Part) -> tuple[tuple[Buffer, int], ...]:
+    pairs = zip(first.starts.values(), other.starts.items(), strict=True)
+    return tuple((buffer, start - own) for own, (buffer, start) in pairs)
 
 
-def _for_all(fused: Program, program: Program, groups: list[list[_Part]]) -> Program:
-    group_of: dict[Buffer, list[_Part]] = {}
-    for g in groups:
-        for n in g[0].steps:
-            group_of.update(dict.fromkeys(program.steps[n].writes, g))
-    steps: list[Step] = []
-    for step in fused.steps:
-        touched = {id(w): w for b in step.buffers if (w := group_of.get(b)) is not None}
-        if not touched:
-            steps.append(step)
-            continue
-        if len(touched) > 1:
-            raise _Unfit
-        (group,) = touched.values()
-        steps += _instantiate(step, group)
-    return replace(fused, steps=tuple(steps))
-
-
-def _instantiate(step: Step, group: list[_Part]) -> list[Step]:
-    template, instance = _matched(step)
-    first = group[0]
-    if instance.extent not in (1, first.extent) or any(
-        c not in first.places for c in instance.columns
-    ):
-        raise _Unfit
-    at = [first.places[c] for c in instance.columns]
-    instances = []
-    for part in group:
-        places = list(part.places)
-        extent = part.extent if instance.extent == first.extent else 1
-        instances.append(KernelInstance(extent, tuple(places[k] for k in at), instance.numbers))
-    return _kernels(step, template, instances)
+# --- the fused first parts, instantiated for all
 
 
 def _matched(step: Step) -> tuple[Template, KernelInstance]:
@@ -191,9 +172,6 @@ def _kernels(step: Step, template: Template, instances: Sequence[KernelInstance]
     ]
 
 
-# --- parts that were lowered once
-
-
 def expand(program: Program) -> Program:
     """Returns `program` with the steps of all parts; raises _Unfit if the first part cannot be instantiated
     for others."""
@@ -215,25 +193,25 @@ def can_expand(program: Program) -> bool:
     return all(
         template_of(program.steps[n]) is not None
         for group, numbers in members.items()
-        if group.extent is not None
+        if group.extents is not None
         for n in numbers
     )
 
 
 def _members(program: Program) -> dict[IsomorphicParts, list[int]]:
     """Returns the steps of first parts, by number."""
-    owner = {b: group for group in program.isomorphic_parts for b in group.first}
     shared = frozenset().union(*(group.shared for group in program.isomorphic_parts))
+    owner = {b: g for g in program.isomorphic_parts for b in g.first if b not in shared}
     returned = set(program.returned)
     members: dict[IsomorphicParts, list[int]] = {}
     for part in _parts(program, shared):
-        steps = [program.steps[n] for n in part.steps]
+        steps = [program.steps[n] for n in part]
         owners = {owner[b] for s in steps for b in s.buffers if b in owner}
         if not owners:
             continue
         if len(owners) > 1:
             raise _Unfit
-        members.setdefault(owners.pop(), []).extend(part.steps)
+        members.setdefault(owners.pop(), []).extend(part)
         for step in steps:
             if not isinstance(step, Kernel | Extern) or getattr(step, "target", "") in OWN:
                 raise _Unfit
@@ -250,22 +228,23 @@ def _instantiate_all(
     steps = [program.steps[n] for n in numbers]
     inner = {b for s in steps for b in s.writes} - set(group.first)
     has_intermediates = any(b.kind in (Kind.TEMP, Kind.EXTERN) for s in steps for b in s.buffers)
-    parts = []
-    for k, theirs in enumerate(group.others, 1):
-        extent = None if group.extent is None else max(math.prod(b.shape) for b in theirs)
+    extents = group.extents or [None] * (1 + len(group.others))
+    copies = []
+    for k, (theirs, extent) in enumerate(zip(group.others, extents[1:], strict=True), 1):
         names = dict(zip(group.first, theirs, strict=True))
-        names.update({b: _corresponding(b, k, group.extent, extent) for b in inner})
-        parts.append((extent, names))
-    if group.extent is not None or not (
+        names.update({b: (_corresponding(b, k, extents[0], extent), 0) for b in inner})
+        copies.append((extent, names))
+    if group.extents is not None or not (
         has_intermediates or any(template_of(s) is None for s in steps)
     ):
         for n, step in zip(numbers, steps, strict=True):
-            instead[n] = _instantiate_template(step, group.extent, parts)
+            instead[n] = _instantiate_template(step, extents[0], copies)
         return
     # The steps of one part follow those of another: they share memory.
     part_steps = instead[numbers[-1]] = [steps[-1]]
-    for k, (_, names) in enumerate(parts, 1):
-        part_steps += [step.renamed(names, f"_of_{k}") for step in steps]
+    for k, (_, names) in enumerate(copies, 1):
+        renamed = {b: other for b, (other, _) in names.items()}
+        part_steps += [step.renamed(renamed, f"_of_{k}") for step in steps]
 
 
 def _corresponding(b: Buffer, k: int, extent: int | None, other: int | None) -> Buffer:
@@ -280,17 +259,17 @@ def _corresponding(b: Buffer, k: int, extent: int | None, other: int | None) -> 
 
 
 def _instantiate_template(
-    step: Step, extent: int | None, parts: Sequence[tuple[int | None, dict[Buffer, Buffer]]]
+    step: Step,
+    extent: int | None,
+    copies: Sequence[tuple[int | None, dict[Buffer, tuple[Buffer, int]]]],
 ) -> list[Step]:
     template, instance = _matched(step)
     if extent is not None and instance.extent not in (1, extent):
         raise _Unfit
     instances = [instance]
-    for other, names in parts:
+    for other, names in copies:
         own = other if other is not None and instance.extent == extent else instance.extent
-        instances.append(
-            KernelInstance(
-                own, tuple((names.get(b, b), k) for b, k in instance.columns), instance.numbers
-            )
-        )
+        places = [(start, names.get(b, (b, 0))) for b, start in instance.columns]
+        columns = tuple((b, start + shift) for start, (b, shift) in places)
+        instances.append(KernelInstance(own, columns, instance.numbers))
     return _kernels(step, template, instances)

@@ -4,11 +4,12 @@ import torch
 
 from frameloom.ir import interp
 from frameloom.ir.dtype import DType
+from frameloom.ir.index import linear
 from frameloom.ir.kernel_list import KernelList
-from frameloom.ir.node import binary, const, index
+from frameloom.ir.node import axis, binary, const, index, load
 from frameloom.ir.ops import Op
 from frameloom.ir.passes.fuse import fuse
-from frameloom.ir.program import Buffer, Kernel, Kind, Program, Store
+from frameloom.ir.program import Buffer, Kernel, Kind, Program, Store, View
 from frameloom.ir.substitute import space
 from frameloom.ir.verify import verify
 from tests.codegen.kernels import read
@@ -102,3 +103,23 @@ def test_a_number_may_be_shared():
     result = fuse(Program(buffers, tuple(s for _, s in made), tuple(range(6))))
     assert rows(result) == [5]
     assert len(result.steps[0].template.columns) == 2
+
+
+def test_each_part_may_begin_elsewhere_and_read_another_number():
+    numbers = [Buffer(f"n{k}", F32, (), (), Kind.INPUT, device="cuda:0") for k in range(3)]
+    inputs, steps, outputs = [*numbers], [], []
+    for k, which in enumerate((0, 0, 1, 1, 2)):  # two are shared, each by some of the parts
+        p = Buffer(f"p{k}", F32, (9,), (1,), Kind.INPUT, device="cuda:0")
+        o = Buffer(f"o{k}", F32, (4,), (1,), Kind.OUTPUT, device="cuda:0")
+        axes = space([4])
+        here = axis(axes[0])
+        value = binary(Op.MUL, load(p, linear([here], [1], k)), read(numbers[which]))
+        inputs.append(p)
+        steps.append(Kernel(f"mul_{k}", (Store(o, here, value, axes),)))
+        outputs.append(View(o, (4,), (1,)))
+    program = Program(tuple(inputs), tuple(steps), tuple(outputs))
+    result = fuse(program)
+    assert rows(result) == [5]
+    tensors = [torch.randn(b.shape) for b in inputs]
+    for a, b in zip(interp.run(result, tensors), interp.run(program, tensors), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)

@@ -163,12 +163,14 @@ class Repeats:
                 if own[len(theirs) - 1] in narrow:
                     theirs += _buffers(lowering.numbers.in_loops(value))
             theirs += [_corresponding(b, f"{b.name}_of_{k}", first, part) for b in own[n_leaves:]]
-            others.append(tuple(theirs))
+            others.append(tuple((b, 0) for b in theirs))
             self._set_results(
                 lowering, part, results, dict(zip(own, theirs, strict=True)), returned
             )
-        extent = None if first.geometry is None else math.prod(first.geometry[0])
-        return IsomorphicParts(tuple(own), tuple(others), shared, extent)
+        extents = None
+        if first.geometry is not None:
+            extents = tuple(math.prod(part.geometry[0]) for part in group if part.geometry)
+        return IsomorphicParts(tuple(own), tuple(others), shared, extents)
 
     def _set_results(
         self,
