@@ -42,12 +42,7 @@ from frameloom.ir.lower.loops import loops
 from frameloom.ir.lower.numbers import Numbers, Scalar
 from frameloom.ir.lower.outputs import NotATensor, returned, write_back, write_cpu_inputs
 from frameloom.ir.lower.state import Layouts, Writes
-from frameloom.ir.lower.table import (
-    TABLE,
-    Decline,
-    Ref,
-    read,
-)
+from frameloom.ir.lower.table import TABLE, Decline, Ref, read
 from frameloom.ir.node import Node
 from frameloom.ir.numbers import is_number
 from frameloom.ir.passes.batch import can_expand

@@ -6,7 +6,8 @@ do that), and no dtype is promoted: both sides of an operator have one dtype.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable
 
 from frameloom.ir import node as ir
 from frameloom.ir.dtype import DType
@@ -100,6 +101,11 @@ def share_of(count: Int, like: Expr) -> Expr | float:
     """Returns 1 / count, for a formula with `like`."""
     share: Expr | float = (like.constant(1) if isinstance(count, Size) else 1.0) / count
     return share
+
+
+def total(values: Iterable[Expr]) -> Expr:
+    """Returns the sum of some values, added one after the other."""
+    return functools.reduce(lambda a, b: a + b, values)
 
 
 def maximum(a: Expr, b: Expr | Number) -> Expr:

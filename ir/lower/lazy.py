@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.ir.lower.geometry import origin, view_of
-from frameloom.ir.lower.layout.relayout import is_restrided, with_visible_strides
+from frameloom.ir.lower.layout.relayout import with_visible_strides
 from frameloom.ir.lower.table import Ref
 from frameloom.ir.program import Extern, Kind, View
 
@@ -32,9 +32,7 @@ def bits_of(val: Any) -> tuple[str, ...]:
 def view(graph: Lowering, node: torch.fx.Node, val: Any) -> Ref:
     """Lowers a view that is lazy, or whose base is."""
     parent: Any = node.args[0]
-    base = graph.layouts.raw.get(parent, graph.values[parent])
-    if is_restrided(graph, parent, base):
-        base = with_visible_strides(graph, parent)
+    base = graph.layouts.raw.get(parent) or with_visible_strides(graph, parent)
     raw = graph.ref(base.buffer, val)
     bits = bits_of(val)
     if not bits:

@@ -37,14 +37,7 @@ from frameloom.ir.lower.table import (
     Result,
     Scattered,
 )
-from frameloom.ir.program import (
-    Extern,
-    Kernel,
-    View,
-    is_cuda,
-    leaves,
-    map_leaves,
-)
+from frameloom.ir.program import Extern, Kernel, View, is_cuda, leaves, map_leaves
 from frameloom.ir.symbolic.expr import Size
 
 if TYPE_CHECKING:

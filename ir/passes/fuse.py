@@ -302,8 +302,8 @@ def _try_recompute(graph: Graph, group: Group, store: Store) -> None:
             uses = uses_in(s, [store.buffer])
             if uses and not worthwhile(s, uses, store, is_stored=False):
                 return
-        if not all(_reads_same_values(graph, b) for b in cost.buffers):
-            return
+    if readers and any(_is_overwritten(graph, b) for b in cost.buffers):
+        return  # a reader might load other values
     values = {store.buffer: store}
     changed = {r.number: [_inlined(s, values) for s in r.stores] for r in readers}
     if not all(_safe(stores) for stores in changed.values()):
@@ -318,14 +318,11 @@ def _try_recompute(graph: Graph, group: Group, store: Store) -> None:
         graph.forget(group)
 
 
-def _reads_same_values(graph: Graph, buffer: Buffer) -> bool:
-    """Whether `reader` would read the same values from `buffer`: an input that some step overwrites may have
-    changed."""
-    if buffer.kind is not Kind.INPUT:
-        return True
-    return not any(s.buffer == buffer for g in graph.groups.values() for s in g.stores) and not any(
-        g.step is not None and buffer in g.reads and buffer in g.step.changes
-        for g in graph.groups.values()
+def _is_overwritten(graph: Graph, buffer: Buffer) -> bool:
+    """Whether the buffer is an input to which some step writes."""
+    return buffer.kind is Kind.INPUT and (
+        buffer in graph.mutated
+        or any(s.buffer == buffer for g in graph.groups.values() for s in g.stores)
     )
 
 

@@ -92,11 +92,9 @@ def _can_fail_later(node: torch.fx.Node) -> bool:
 
 def _may_fail(node: torch.fx.Node) -> bool:
     name, val = str(node.target), node.meta.get("val")
-    if name == WRITE_BACK or node.target is operator.getitem:
+    if name == WRITE_BACK or node.target is operator.getitem or is_view(node.target):
         return False
     of_floats = getattr(val, "dtype", torch.int64).is_floating_point
-    if is_view(node.target):
-        return False
     given = [n.meta.get("val") for n in node.all_input_nodes]
     unknown = name not in TABLE or any(0 in getattr(v, "shape", ()) for v in given)
     return may_raise(name, of_floats) or (unknown and not never_raises(name))

@@ -138,11 +138,7 @@ class Repeats:
         return isomorphic_parts
 
     def _isomorphic_parts(
-        self,
-        lowering: Lowering,
-        group: list[Part],
-        shared: frozenset[Buffer],
-        returned: set[Node],
+        self, lowering: Lowering, group: list[Part], shared: frozenset[Buffer], returned: set[Node]
     ) -> IsomorphicParts:
         first = group[0]
         values, narrow = lowering.values, lowering.numbers.narrow
@@ -230,10 +226,7 @@ def _corresponding(b: Buffer, name: str, first: Part, part: Part) -> Buffer:
 
 class _Graph:
     def __init__(
-        self,
-        nodes: Sequence[Node],
-        constants: torch.nn.Module,
-        visible: Set[tuple[Node, int]],
+        self, nodes: Sequence[Node], constants: torch.nn.Module, visible: Set[tuple[Node, int]]
     ) -> None:
         self.constants = constants
         self.on_gpu = any(is_cuda(d) for n in nodes for d in devices_of(n.meta.get("val")))

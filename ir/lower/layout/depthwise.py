@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frameloom.ir import index
-from frameloom.ir.lower.expr import Expr
+from frameloom.ir.lower.expr import Expr, total
 from frameloom.ir.lower.layout.channels_last import is_channels_last
 from frameloom.ir.lower.ops.copies import within
 from frameloom.ir.lower.ops.reduce import element, reduction_slice
@@ -43,15 +43,14 @@ class Depthwise:
         many = self.each * len(down) * len(right)
         if not 0 < many <= MAX_UNROLLED or all(s.stride == 1 for s in self.sides):
             return None
-        total = None
+        values = []
         for k, row_window, column_window in itertools.product(range(self.each), down, right):
             windows, taps, there = zip(row_window, column_window, strict=True)
             inside = conjunction(*there)
             out = index.add(index.mul(channel, self.each), index.index(k))
             factor = read(self.weight, [out, index.index(0), *taps], inside).wide()
-            value = factor * read(self.grad, [sample, out, *windows], inside).wide()
-            total = value if total is None else total + value
-        return total
+            values.append(factor * read(self.grad, [sample, out, *windows], inside).wide())
+        return total(values)
 
     def of_weight(self) -> Expr | None:
         """Returns the weight's gradient, a sum over all windows, in each of which a tap meets another pixel;

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.ir.dtype import DType
-from frameloom.ir.lower.geometry import contiguous_strides
+from frameloom.ir.lower.geometry import contiguous_strides, view_of
 from frameloom.ir.lower.graph_passes.constants import computing
 from frameloom.ir.lower.table import Ref
 from frameloom.ir.program import Buffer, Kind, View
@@ -98,12 +98,7 @@ def packed_convolution(
     stride, padding, dilation, _, _, groups = options
     given = (tuple(padding), tuple(stride), tuple(dilation), groups, tuple(shape))
     pack = torch.ops.mkldnn._reorder_convolution_weight
-    seen = View(weight.buffer, weight.shape, weight.strides, weight.offset)
-    return _packed(lowering, seen, given, lambda w: pack(w, *map(_listed, given)))
-
-
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+    return _packed(lowering, view_of(weight), given, lambda w: pack(w, *given))
 
 
 def _packed(

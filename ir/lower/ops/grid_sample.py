@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from frameloom.ir import index
 from frameloom.ir.dtype import DType
-from frameloom.ir.lower.expr import Expr, floor, minimum, rint, where
+from frameloom.ir.lower.expr import Expr, floor, minimum, rint, total, where
 from frameloom.ir.lower.layout.channels_last import is_channels_last
 from frameloom.ir.lower.ops.copies import clamped
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, read
@@ -42,16 +42,14 @@ def grid_sampler(call: Call, x: Ref, grid: Ref, mode: int, padding: int, aligned
         at = _in_pixels(at, extent, padding, aligned)
         find = _nearest if mode == NEAREST else _linear
         taps.append(find(at, extent, padding != ZEROS))
-    total: Expr | None = None
+    values = []
     for (row, in_rows, above), (column, in_columns, before) in itertools.product(*taps):
         inside = conjunction(in_rows, in_columns)
         value = read(x, [batch, channel, row, column], inside)
         if mode == NEAREST:
             return value
-        value = value * (above * before)
-        total = value if total is None else total + value
-    assert total is not None
-    return total
+        values.append(value * (above * before))
+    return total(values)
 
 
 def _in_pixels(at: Expr, extent: int, padding: int, aligned: bool) -> Expr:
@@ -90,11 +88,11 @@ def affine_grid(call: Call, theta: Ref, size: Sequence[int], aligned: bool) -> E
         raise Decline
     batch, *place, of = call.at()
     n = len(place)
-    total = read(theta, [batch, of, index.index(n)]).wide()
+    terms = [read(theta, [batch, of, index.index(n)]).wide()]
     for d, (position, extent) in enumerate(zip(place[::-1], size[:1:-1], strict=True)):
         at = _from_minus_one(position, extent, aligned, theta.dtype)
-        total = total + read(theta, [batch, of, index.index(d)]).wide() * at
-    return total
+        terms.append(read(theta, [batch, of, index.index(d)]).wide() * at)
+    return total(terms)
 
 
 def _from_minus_one(position: Node, extent: int, aligned: bool, dtype: DType) -> Expr:

@@ -15,7 +15,7 @@ import numpy as np
 
 from frameloom.ir import index
 from frameloom.ir.dtype import DType
-from frameloom.ir.lower.expr import Expr, maximum
+from frameloom.ir.lower.expr import Expr, maximum, total
 from frameloom.ir.lower.ops.copies import clamped
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, read
 from frameloom.ir.node import Node
@@ -151,12 +151,7 @@ def _prefers_library(call: Call, x: Ref, n: int) -> bool:
 def _sum(x: Ref, at: Sequence[Node], taps: Sequence[Taps]) -> Expr:
     if not taps:
         return read(x, at).wide()
-    total: Expr | None = None
-    for position, weight in taps[0]:
-        value = _sum(x, [*at, position], taps[1:]) * weight
-        total = value if total is None else total + value
-    assert total is not None
-    return total
+    return total(_sum(x, [*at, position], taps[1:]) * weight for position, weight in taps[0])
 
 
 def _linear(side: Side, dtype: DType) -> Taps:

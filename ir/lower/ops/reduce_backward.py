@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from frameloom.ir import index
-from frameloom.ir.lower.expr import Expr, exp, where
+from frameloom.ir.lower.expr import Expr, exp, total, where
 from frameloom.ir.lower.ops.gather import data_index
 from frameloom.ir.lower.ops.loss import MEAN, NONE
 from frameloom.ir.lower.ops.pool import each
@@ -84,13 +84,11 @@ def max_pool_backward(
     down, right = (s.holders(p)[::-1] for s, p in zip(sides, (y, z), strict=True))
     if not 0 < len(down) * len(right) <= MAX_WINDOWS:
         raise Decline
-    total = None
+    values = []
     for (above, _, in_rows), (left, _, in_columns) in itertools.product(down, right):
         inside = conjunction(in_rows, in_columns)
         there = [*batch, above, left]
         chosen = read(indices, there, inside)
         hit = Expr(inside) & chosen.eq(Expr(own).cast(chosen.dtype))
-        value = where(hit, read(grad, there, inside).wide(), 0.0)
-        total = value if total is None else total + value
-    assert total is not None
-    return total
+        values.append(where(hit, read(grad, there, inside).wide(), 0.0))
+    return total(values)
