@@ -13,6 +13,7 @@ from frameloom.ir.node import Axis, Node, axis
 from frameloom.ir.ops import Op
 from frameloom.ir.program import Buffer, Kind
 from frameloom.ir.substitute import topological
+from frameloom.ir.symbolic.expr import Int
 
 if TYPE_CHECKING:
     from frameloom.codegen.schedule.nest import Sink
@@ -36,6 +37,12 @@ def stride(offset: Node, a: Axis) -> tuple[int, Node] | None:
         else:
             rest[term] = f
     return factor, sum_of(rest, constant)
+
+
+def stride_along(offset: Node, a: Axis) -> Int | None:
+    """Returns by how much `offset` moves with each position of `a`; None if the step varies."""
+    along = stride(offset, a)
+    return None if along is None else along[0]
 
 
 def row_major(axes: Sequence[Axis]) -> list[int]:

@@ -4,7 +4,7 @@ channels). The loop over that axis goes inside, so that the addresses are comput
 from __future__ import annotations
 
 from frameloom.codegen.schedule.cost import cost
-from frameloom.codegen.schedule.layout import is_index, stride
+from frameloom.codegen.schedule.layout import is_index, stride_along
 from frameloom.codegen.schedule.sink import Sink
 from frameloom.ir.node import Axis
 from frameloom.ir.ops import Op
@@ -22,8 +22,7 @@ def repeated(goal: Sink) -> Axis | None:
         return None
     nodes = topological([goal.value])
     for a in goal.axes:
-        along = stride(goal.offset, a)
-        if along is None or along[0] == 1:
+        if stride_along(goal.offset, a) in (None, 1):
             continue
         wanted = [n for n in nodes if n.op is Op.LOAD and a in n.free]
         if not wanted or not all(n in gathers and _moves(n.srcs, a) for n in wanted):
@@ -35,4 +34,4 @@ def repeated(goal: Sink) -> Axis | None:
 
 def _moves(srcs: tuple, a: Axis) -> bool:
     """Whether an address moves by a fixed step along `a`, and its mask does not depend on `a`."""
-    return stride(srcs[0], a) is not None and all(a not in mask.free for mask in srcs[1:])
+    return stride_along(srcs[0], a) is not None and all(a not in mask.free for mask in srcs[1:])

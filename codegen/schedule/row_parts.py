@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frameloom.codegen.schedule.layout import stride
+from frameloom.codegen.schedule.layout import stride_along
 from frameloom.codegen.schedule.sink import Sink
 from frameloom.ir.node import Axis
 from frameloom.ir.program import Buffer
@@ -21,10 +21,10 @@ def row_by_row(goals: Sequence[Sink]) -> list[Sink]:
     """Returns `goals`, with the parts of rows bound to the loop over rows."""
     row_parts: dict[tuple[Buffer, tuple[Axis, ...]], list[Sink]] = {}
     for g in goals:
-        if g.buffer is not None and g.offset is not None and len(g.axes) > 1 and not g.bind:
-            along = stride(g.offset, g.axes[-1])
-            if along is not None and along[0] == 1:
-                row_parts.setdefault((g.buffer, g.axes[:-1]), []).append(g)
+        if g.buffer is None or g.offset is None or len(g.axes) < 2 or g.bind:
+            continue
+        if stride_along(g.offset, g.axes[-1]) == 1:
+            row_parts.setdefault((g.buffer, g.axes[:-1]), []).append(g)
     rows = {id(g): key[1] for key, parts in row_parts.items() if _shared(parts) for g in parts}
     return [replace(g, bind=rows[id(g)]) if id(g) in rows else g for g in goals]
 

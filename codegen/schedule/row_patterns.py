@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from frameloom.codegen.schedule.layout import stride
+from frameloom.codegen.schedule.layout import stride, stride_along
 from frameloom.codegen.schedule.tile_gpu import Fold, Launch, accesses
 from frameloom.ir.dtype import DType
 from frameloom.ir.node import Node
@@ -57,7 +57,7 @@ def aligned_rows(launch: Launch) -> AlignedRows | None:
     weights: dict[tuple[Node, int], int] = {}
     offsets: dict[Node, set[Node]] = {}
     for offset, width in accesses(launch.folds, launch.stores):
-        along = stride(offset, a) if a in offset.free else None
+        along = stride(offset, a)
         if along is None or along[0] != 1:
             continue
         key = along[1], width
@@ -67,12 +67,8 @@ def aligned_rows(launch: Launch) -> AlignedRows | None:
         return None
     (start, width), _ = max(weights.items(), key=lambda item: item[1])
     elements = WIDE // width
-    factors = [
-        along[0]
-        for d in launch.parallel
-        for b in d.axes
-        if (along := stride(start, b)) is not None and b in start.free
-    ]
+    steps = (stride_along(start, b) for d in launch.parallel for b in d.axes if b in start.free)
+    factors = [along for along in steps if along is not None]
     if (
         not factors
         or all(hint_of(f) % elements == 0 for f in factors)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from frameloom.codegen.schedule.layout import is_index, stride
+from frameloom.codegen.schedule.layout import is_index, stride_along
 from frameloom.ir.dtype import DType
 from frameloom.ir.index import add, affine, mul, sub, terms_of
 from frameloom.ir.node import Axis, Node, axis, const, index
@@ -149,9 +149,7 @@ def _threshold(stores: Sequence[Store], least: float) -> tuple[Axis, int] | None
 def _long_enough(stores: Sequence[Store], a: Axis, at: int, least: float) -> bool:
     if min(at, a.extent - at) < least * a.extent:
         return False
-    contiguous = any(
-        a in s.axes and (along := stride(s.offset, a)) is not None and along[0] == 1 for s in stores
-    )
+    contiguous = any(a in s.axes and stride_along(s.offset, a) == 1 for s in stores)
     return not contiguous or min(at, a.extent - at) >= SHORTEST
 
 

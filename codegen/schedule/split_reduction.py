@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from frameloom.codegen.schedule.cost import count, size
-from frameloom.codegen.schedule.layout import coalesce, stride
+from frameloom.codegen.schedule.layout import coalesce, stride_along
 from frameloom.codegen.schedule.sink import Sink
 from frameloom.codegen.triton.chip import Chip
 from frameloom.ir.cumulative import prefix
@@ -108,8 +108,8 @@ def _compute_outer_reduction(n: Node) -> bool:
     weights = {True: 0, False: 0}
     for m in loads(n.srcs):
         for a in m.srcs[0].free:
-            along = stride(m.srcs[0], a)
-            if along is not None and hint_of(along[0]) == 1 and hint_of(a.extent) >= 8:
+            along = stride_along(m.srcs[0], a)
+            if along is not None and hint_of(along) == 1 and hint_of(a.extent) >= 8:
                 weights[a in n.free] += m.dtype.bytes * count(m.srcs[0].free)
     return weights[True] > weights[False]
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from frameloom.codegen.cpp.vector import Isa
 from frameloom.codegen.schedule.blocking import block
 from frameloom.codegen.schedule.cost import cost, count
-from frameloom.codegen.schedule.layout import is_index, stride
+from frameloom.codegen.schedule.layout import is_index, stride_along
 from frameloom.codegen.schedule.loop_nest import (
     TRANSPOSE_BLOCK,
     Accumulate,
@@ -100,8 +100,7 @@ def _score(memory_ops: list[tuple[Node, int]], a: Axis, isa: Isa) -> float:
         filled *= PARTIAL
     total = 0.0
     for offset, width in memory_ops:
-        along = stride(offset, a)
-        smooth = along is not None and along[0] in (0, 1)
+        smooth = stride_along(offset, a) in (0, 1)
         total += width * count(offset.free) * (1.0 if smooth else STRIDED)
     return total * filled
 
@@ -111,8 +110,8 @@ def _ordered(p: Pass, axes: Sequence[Axis]) -> tuple[Axis, ...]:
     memory_ops = accesses(p.body)
 
     def reach(a: Axis) -> float:
-        strides = [(stride(offset, a), width) for offset, width in memory_ops]
-        return sum(width * abs(hint_of(along[0])) for along, width in strides if along is not None)
+        steps = [(stride_along(offset, a), width) for offset, width in memory_ops]
+        return sum(width * abs(hint_of(along)) for along, width in steps if along is not None)
 
     return tuple(sorted(axes, key=reach, reverse=True))
 
@@ -128,9 +127,7 @@ def _vectorise(p: Pass, axis: Axis, isa: Isa) -> None:
         1,
     )
     p.lanes = isa.lanes(widest)
-    gathers = any(
-        (along := stride(o, axis)) is None or along[0] not in (0, 1) for o, _ in accesses(p.body)
-    )
+    gathers = any(stride_along(offset, axis) not in (0, 1) for offset, _ in accesses(p.body))
     work = cost(inside)
     if gathers or work > LONG or any(_is_one_for_some_lanes(n, axis) for n in inside):
         # Lanes that are collected one by one do not pay for more than one register of floats.
@@ -168,12 +165,10 @@ def _transpose(p: Pass) -> None:
     for n in nodes(p.body):
         if n.op is not Op.LOAD or len(n.srcs) != 1:
             continue
-        along = stride(n.srcs[0], p.vector)
-        if along is None or along[0] in (0, 1):
+        if stride_along(n.srcs[0], p.vector) in (None, 0, 1):
             continue
         for a in p.axes[:-1]:
-            other_stride = stride(n.srcs[0], a)
-            if other_stride is not None and other_stride[0] == 1:
+            if stride_along(n.srcs[0], a) == 1:
                 candidates.setdefault(a, []).append(n)
     if not candidates or hint_of(p.vector.extent) < 4:
         return

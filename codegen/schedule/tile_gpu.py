@@ -19,11 +19,12 @@ call with a longer `inner` than the tile holds uses a loop.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from frameloom.codegen.schedule.cost import cost, count, size
-from frameloom.codegen.schedule.layout import coalesce, is_index, place_in, stride
+from frameloom.codegen.schedule.layout import coalesce, is_index, place_in, stride_along
 from frameloom.codegen.schedule.partition import iteration_domain
 from frameloom.codegen.schedule.sink import Sink
 from frameloom.codegen.schedule.split_reduction import reductions
@@ -117,10 +118,7 @@ class Launch:
 
     @property
     def grid(self) -> Int:
-        total: Int = 1
-        for d in self.parallel:
-            total = total * d.blocks
-        return total
+        return math.prod(d.blocks for d in self.parallel)
 
 
 def plan(kernel: Kernel, chip: Chip) -> Launch:
@@ -265,30 +263,25 @@ def _sorted_by_stride(
     def key(a: Axis) -> tuple[float, float]:
         near = reach = 0.0
         for offset, width in memory_ops:
-            along = stride(offset, a)
-            if along is not None and a in offset.free:
+            along = stride_along(offset, a)
+            if along is not None:
                 work = width * count(offset.free)
-                near += work if _is_unit(along[0]) else 0
-                reach += work * abs(hint_of(along[0]))
+                near += work if abs(hint_of(along)) == 1 else 0
+                reach += work * abs(hint_of(along))
         # Contiguity of a small part of the bytes does not justify large strides in the rest.
         return (near if near >= whole / 16 else 0.0), -reach
 
     return tuple(sorted(axes, key=key))
 
 
-def _contiguous(memory_ops: Sequence[tuple[Node, int]], axes: Sequence[Axis]) -> float:
-    """Returns the bytes accessed with stride 1 along one of `axes`."""
-    total = 0.0
-    for offset, width in memory_ops:
-        for a in axes:
-            along = stride(offset, a) if a in offset.free else None
-            if along is not None and _is_unit(along[0]):
-                total += width * count(offset.free)
-    return total
+def _contiguous(memory_ops: Sequence[tuple[Node, int]], a: Axis) -> int:
+    """Returns the bytes accessed with stride 1 along `a`."""
+    return sum(w * count(offset.free) for offset, w in memory_ops if _is_contiguous(offset, a))
 
 
-def _is_unit(step: Int) -> bool:
-    return abs(hint_of(step)) == 1
+def _is_contiguous(offset: Node, a: Axis) -> bool:
+    along = stride_along(offset, a)
+    return along is not None and abs(hint_of(along)) == 1
 
 
 # --- blocks
@@ -313,12 +306,12 @@ def _pointwise(axes: tuple[Axis, ...], stores: list[Store], chip: Chip) -> Launc
     if (tile := _reuse_tile(axes, stores, chip)) is not None:
         return Launch(tile, None, [], stores, warps=4)
     block = min(POINTWISE, max(32, power(-(-total // chip.multiprocessors))))
+    warps = max(1, min(4, block // 128))
     fast = hint_of(axes[-1].extent) if len(axes) > 1 else 0
     if fast and -(-fast // block) * block <= fast * (1 + SPARE):
         # A block computes once what depends on the row alone.
         rows, row = Dimension("y", axes[:-1], 1), Dimension("x", axes[-1:], block)
-        return Launch([rows, row], None, [], stores, warps=max(1, min(4, block // 128)))
-    warps = max(1, min(4, block // 128))
+        return Launch([rows, row], None, [], stores, warps=warps)
     lanes = VECTOR // max(width for _, width in memory_ops)
     if fast > lanes > 1 and divides(lanes, axes[-1].extent):
         return _vectorised_launch(axes, lanes, block // lanes, stores, warps)
@@ -352,11 +345,10 @@ def _square_axes(
     fast = axes[-1]
     bytes_of = {a: 0.0 for a in axes[:-1]}
     for offset, width in memory_ops:
-        along = stride(offset, fast)
-        if fast in offset.free and along is not None and abs(hint_of(along[0])) > 1:
+        along = stride_along(offset, fast)
+        if along is not None and abs(hint_of(along)) > 1:
             for a in bytes_of:
-                other_stride = stride(offset, a) if a in offset.free else None
-                if other_stride is not None and _is_unit(other_stride[0]):
+                if _is_contiguous(offset, a):
                     bytes_of[a] += width * count(offset.free)
     other = max(bytes_of, key=lambda a: bytes_of[a])
     most = max(width for _, width in memory_ops) * count(axes)
@@ -395,9 +387,9 @@ def _with_inner(
     rows, length = count(outer), count(inner)
     memory_ops = accesses(folds, stores)
     whole = any(f.scan for f in folds)
-    outer_reduction = rows > 1 and _contiguous(memory_ops, outer[-1:]) > _contiguous(
-        memory_ops, inner[-1:]
-    )
+    outer_reduction = False
+    if rows > 1:
+        outer_reduction = _contiguous(memory_ops, outer[-1]) > _contiguous(memory_ops, inner[-1])
     if outer_reduction:
         columns = min(COLUMNS, power(rows))
         while columns > 16 and -(-rows // columns) < 2 * chip.multiprocessors:

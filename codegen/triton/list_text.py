@@ -22,18 +22,14 @@ from frameloom.codegen.triton.ops import HELPERS, TYPES
 from frameloom.codegen.triton.scope import Value
 from frameloom.ir.dtype import DType
 from frameloom.ir.kernel_list import ALONG, FIRST, KernelList, Template
-from frameloom.ir.node import Node, load
+from frameloom.ir.node import load
 from frameloom.ir.ops import Op
 from frameloom.ir.passes.memory import size_in_bytes
-from frameloom.ir.program import Buffer, Kind, Store
+from frameloom.ir.program import Buffer, Kind
 from frameloom.ir.substitute import topological
 
 WARPS = 8
 ALIGNMENT = 16
-# Choices that only affect speed; each can be reverted:
-ACCESSES = 1  # wide accesses per tensor and thread
-LOADS_FIRST = True  # before any computation: loads are not moved over the branches of a division
-STREAMED: int | None = None  # in bytes; the data of lists that touch more leaves the L2 cache first
 
 
 def generate_lists(lists: Sequence[KernelList], chip: Chip) -> list[LaunchSource]:
@@ -42,23 +38,22 @@ def generate_lists(lists: Sequence[KernelList], chip: Chip) -> list[LaunchSource
 
 
 def blocks_of(one: KernelList, chip: Chip) -> tuple[int, int]:
-    """Returns elements and warps of a block. A thread has few wide accesses of each tensor: with more, a
+    """Returns elements and warps of a block. A thread has one wide access of each tensor: with more, a
     kernel of many tensors needs so many registers that few blocks fit on a multiprocessor. If the total
     number of elements is small, blocks are small, so that all multiprocessors have work."""
     moving = [b for b in one.template.columns if b.kind is not Kind.NUMBER]
     widest = max(b.dtype.bytes for b in moving if b.dtype is not None)
     each = 32 * max(1, ALIGNMENT // widest)
     total = sum(r.extent for r in one.instances)
-    if total >= 2 * WARPS * each * ACCESSES * chip.multiprocessors:
-        return WARPS * each * ACCESSES, WARPS
+    if total >= 2 * WARPS * each * chip.multiprocessors:
+        return WARPS * each, WARPS
     return WARPS // 2 * each, WARPS // 2
 
 
 def _source(one: KernelList, chip: Chip) -> LaunchSource:
     block, warps = blocks_of(one, chip)
-    touched = [*one.reads, *one.writes]
-    moved = sum(map(size_in_bytes, touched))
-    lines, helpers = _lines(one.template, block, STREAMED is not None and moved > STREAMED)
+    moved = sum(map(size_in_bytes, [*one.reads, *one.writes]))
+    lines, helpers = _lines(one.template, block)
     stem = re.sub(r"\W", "_", re.sub(r"_\d+_list$", "", one.name))
     symbol = f"k_{stem}_list"
     code = f"@triton.jit\ndef {symbol}(table, fixed, blocks):\n" + "\n".join(lines) + "\n"
@@ -100,7 +95,7 @@ def _number(text: str, dtype: DType | None) -> str:
     return f"{text}{narrow}.to({TYPES[dtype]}, bitcast=True)"
 
 
-def _lines(one: Template, block: int, streamed: bool) -> tuple[list[str], list[str]]:
+def _lines(one: Template, block: int) -> tuple[list[str], list[str]]:
     """Returns the body, and the helper functions that it calls."""
     nodes = topological([s.value for s in one.stores])
     along = {n.arg for n in nodes if n.op is Op.LOAD and n.srcs[0] is not FIRST}
@@ -135,7 +130,7 @@ def _lines(one: Template, block: int, streamed: bool) -> tuple[list[str], list[s
             if full:
                 pointer = f"tl.multiple_of({pointer}, {ALIGNMENT})"
             lines.append(f"    p{k} = {pointer} + at")
-        writer = _ListWriter(one, block, {b: f"p{k}" for k, b in moving}, full, streamed)
+        writer = _ListWriter(one, block, {b: f"p{k}" for k, b in moving}, full)
         writer.top.names.update(known)
         lines += writer.body()
         helpers |= writer.helpers
@@ -152,33 +147,16 @@ def _pointer(buffer: Buffer) -> str:
 class _ListWriter(Writer):
     """Writes the elements of a block. Positions are counted from the start of the block."""
 
-    def __init__(
-        self,
-        one: Template,
-        block: int,
-        pointers: dict[Buffer, str],
-        full: bool,
-        streamed: bool,
-    ) -> None:
+    def __init__(self, one: Template, block: int, pointers: dict[Buffer, str], full: bool) -> None:
         launch = Launch([Dimension("x", (ALONG,), block)], None, [], list(one.stores))
         super().__init__(launch, pointers)
         self.full = full
-        self.hint = ', eviction_policy="evict_first")' if streamed else ")"
 
     def _loads_first(self) -> None:
-        if not LOADS_FIRST:
-            return
+        """Defines all loads before any computation: they are not moved over the branches of a division."""
         for n in topological([s.value for s in self.launch.stores]):
             if n.op is Op.LOAD and n.srcs[0] is not FIRST:
                 self.value(n)
-
-    def _load(self, n: Node) -> str:
-        return super()._load(n).removesuffix(")") + self.hint
-
-    def _store(self, s: Store) -> None:
-        super()._store(s)
-        lines = self.top.lines
-        lines[-1] = lines[-1].removesuffix(")") + self.hint
 
     def _positions(self) -> None:
         (d,) = self.dims

@@ -9,7 +9,6 @@ immediately.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from frameloom.codegen.cpp.ops import in_unit
 from frameloom.codegen.operators import INFIX
@@ -104,21 +103,72 @@ class Ops:
     def op_text(self, n: Node, args: list[str], of: DType, short: bool) -> str:
         """Returns the text of `n` with operands of dtype `of`. `short`: the result is rounded to 16 bits
         immediately."""
-        op = n.op
-        special = _SPECIAL.get(op)
-        if special is not None:
-            return special(self, n, args, of, short)
-        if op in _TEMPLATES:
-            return _TEMPLATES[op].format(*args)
+        op, a, b = n.op, args[0], args[-1]
+        match op:
+            case Op.NEG if of.is_float:  # Triton's own minus is 0 - x, which loses the sign of zero
+                return f"{a} * -1.0"
+            case Op.NEG:
+                return f"-{a}" if of.bits >= 32 else f"(-{a}).to({TYPES[of]})"
+            case Op.NOT:
+                return f"{a} == 0" if of is DType.BOOL else f"~{a}"
+            case Op.SIGN if of is not DType.BOOL:
+                return f"(({a} > 0).to({TYPES[of]}) - ({a} < 0).to({TYPES[of]}))"
+            case Op.ABS if of is not DType.BOOL and of.kind != "u":
+                return f"tl.abs({a})"
+            case Op.SIGN | Op.ABS:
+                return a
+            case Op.ROUND | Op.FLOOR | Op.CEIL | Op.TRUNC if not of.is_float:
+                return a
+            case Op.DIV if of is DType.F32:
+                return f"tl.div_rn({a}, {b})"
+            case Op.RECIP:
+                return self._recip(a, of)
+            case Op.SQRT if of is DType.F32:
+                return f"tl.sqrt_rn({a})"
+            case Op.MAX | Op.MIN if of is not DType.BOOL:
+                nan = ", propagate_nan=tl.PropagateNan.ALL" if of.is_float else ""
+                return f"tl.{op.value}imum({a}, {b}{nan})"
+            case Op.EXP if of is DType.F32 and (short or in_unit(n.srcs[0])):
+                return f"tl.exp({a})"
+            case Op.COS if of is DType.F32 and in_unit(n.srcs[0]):
+                return f"{self.helper('_cos_unit')}({a})"
+            case Op.SIGMOID:
+                fast = short and of is DType.F32
+                exp = "tl.exp" if fast else self.function(Op.EXP, of)
+                return self._recip(f"(1.0 + {exp}(-{a}))", of)
+            case Op.SIGNBIT:
+                return f"{a}.to(tl.int{of.bits}, bitcast=True) < 0" if of.is_float else f"{a} < 0"
+            case Op.ISNAN:
+                return f"{a} != {a}"
+            case Op.ISINF:
+                return f'tl.abs({a}) == float("inf")'
+            case Op.MOD if of.is_float:
+                return f"{self.helper('_fremainder')}({a}, {b})"
+            case Op.FLOORDIV | Op.MOD if of.kind != "u":
+                return f"{self.helper(f'_{op.value}')}({a}, {b})"
+            case Op.FLOORDIV | Op.TRUNCDIV:
+                return f"{a} // {b}"
+            case Op.MOD | Op.FMOD if not of.is_float:
+                return f"{a} % {b}"
+            case Op.LOGADDEXP:
+                return f"{self.helper('_logaddexp')}({a}, {b})"
+            case Op.WHERE:
+                return f"tl.where({', '.join(args)})"
+            case Op.BITCAST:
+                return f"{a}.to({TYPES[n.dtype]}, bitcast=True)"
+            case Op.CAST:
+                return _cast(a, of, n.dtype)
         if of is DType.BOOL:
             op = ON_BOOLS.get(op, op)
         if op in INFIX:
-            text = f"{args[0]} {INFIX[op]} {args[1]}"
+            text = f"{a} {INFIX[op]} {b}"
             narrow = of.is_int and of.bits < 32 and op not in COMPARES
             return f"({text}).to({TYPES[of]})" if narrow else text
-        if op in (Op.ROUND, Op.FLOOR, Op.CEIL, Op.TRUNC) and not of.is_float:
-            return args[0]
         return f"{self.function(op, of)}({', '.join(args)})"
+
+    def _recip(self, a: str, of: DType) -> str:
+        one = full(1.0, of)
+        return f"tl.div_rn({one}, {a})" if of is DType.F32 else f"{one} / {a}"
 
     def function(self, op: Op, of: DType) -> str:
         """Returns the name of the function that computes `op`."""
@@ -126,102 +176,14 @@ class Ops:
             return self.helper(FUNCTIONS[op][0])
         return f"libdevice.{LIBDEVICE.get(op, op.value)}"
 
-    # --- operations that need more than a function name
 
-    def _neg(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        if of.is_float:  # Triton's own minus is 0 - x, which loses the sign of zero
-            return f"{args[0]} * -1.0"
-        return f"-{args[0]}" if of.bits >= 32 else f"(-{args[0]}).to({TYPES[of]})"
-
-    def _not(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        return f"{args[0]} == 0" if of is DType.BOOL else f"~{args[0]}"
-
-    def _sign(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        a = args[0]
-        if of is DType.BOOL:
-            return a
-        return f"(({a} > 0).to({TYPES[of]}) - ({a} < 0).to({TYPES[of]}))"
-
-    def _div(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        return f"tl.div_rn({args[0]}, {args[1]})" if of is DType.F32 else f"{args[0]} / {args[1]}"
-
-    def _recip(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        return self._div(n, [full(1.0, of), args[0]], of, short)
-
-    def _sqrt(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        return f"tl.sqrt_rn({args[0]})" if of is DType.F32 else f"libdevice.sqrt({args[0]})"
-
-    def _abs(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        return args[0] if of is DType.BOOL or of.kind == "u" else f"tl.abs({args[0]})"
-
-    def _extreme(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        if of is DType.BOOL:
-            return f"{args[0]} {INFIX[ON_BOOLS[n.op]]} {args[1]}"
-        name = "maximum" if n.op is Op.MAX else "minimum"
-        nan = ", propagate_nan=tl.PropagateNan.ALL" if of.is_float else ""
-        return f"tl.{name}({args[0]}, {args[1]}{nan})"
-
-    def _exp(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        fast = of is DType.F32 and (short or in_unit(n.srcs[0]))
-        return f"{'tl.exp' if fast else self.function(Op.EXP, of)}({args[0]})"
-
-    def _cos(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        if of is DType.F32 and in_unit(n.srcs[0]):
-            return f"{self.helper('_cos_unit')}({args[0]})"
-        return f"libdevice.cos({args[0]})"
-
-    def _sigmoid(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        exp = "tl.exp" if short and of is DType.F32 else self.function(Op.EXP, of)
-        return self._div(n, [full(1.0, of), f"(1.0 + {exp}(-{args[0]}))"], of, short)
-
-    def _signbit(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        if not of.is_float:
-            return f"{args[0]} < 0"
-        return f"{args[0]}.to(tl.int{of.bits}, bitcast=True) < 0"
-
-    def _floordiv(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        if of.kind == "u":
-            return f"{args[0]} // {args[1]}"
-        return f"{self.helper('_floordiv')}({args[0]}, {args[1]})"
-
-    def _mod(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        if of.is_float:
-            return f"{self.helper('_fremainder')}({args[0]}, {args[1]})"
-        if of.kind == "u":
-            return f"{args[0]} % {args[1]}"
-        return f"{self.helper('_mod')}({args[0]}, {args[1]})"
-
-    def _fmod(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        return f"libdevice.fmod({args[0]}, {args[1]})" if of.is_float else f"{args[0]} % {args[1]}"
-
-    def _logaddexp(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        return f"{self.helper('_logaddexp')}({args[0]}, {args[1]})"
-
-    def _bitcast(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        return f"{args[0]}.to({TYPES[n.dtype]}, bitcast=True)"
-
-    def _cast(self, n: Node, args: list[str], of: DType, short: bool) -> str:
-        to, a = n.dtype, args[0]
-        if to is DType.BOOL:
-            return f"{a} != 0"
-        if of.is_float and to.is_int and to.bits < 32:  # the same intermediate type as in PyTorch
-            through = "tl.int64" if to is DType.U8 else "tl.int32"
-            return f"{a}.to({through}).to({TYPES[to]})"
-        return f"{a}.to({TYPES[to]})"
-
-
-_TEMPLATES = {
-    Op.ISNAN: "{0} != {0}", Op.ISINF: 'tl.abs({0}) == float("inf")', Op.TRUNCDIV: "{0} // {1}",
-    Op.WHERE: "tl.where({0}, {1}, {2})",
-}  # fmt: skip
-_SPECIAL: dict[Op, Callable[..., str]] = {
-    Op.NEG: Ops._neg, Op.NOT: Ops._not, Op.SIGN: Ops._sign, Op.DIV: Ops._div, Op.RECIP: Ops._recip,
-    Op.SQRT: Ops._sqrt, Op.ABS: Ops._abs, Op.MAX: Ops._extreme, Op.MIN: Ops._extreme, Op.EXP: Ops._exp,
-    Op.COS: Ops._cos, Op.SIGMOID: Ops._sigmoid,
-    Op.SIGNBIT: Ops._signbit, Op.FLOORDIV: Ops._floordiv, Op.MOD: Ops._mod,
-    Op.FMOD: Ops._fmod, Op.BITCAST: Ops._bitcast, Op.CAST: Ops._cast,
-    Op.LOGADDEXP: Ops._logaddexp,
-}  # fmt: skip
+def _cast(a: str, of: DType, to: DType) -> str:
+    if to is DType.BOOL:
+        return f"{a} != 0"
+    if of.is_float and to.is_int and to.bits < 32:  # the same intermediate type as in PyTorch
+        through = "tl.int64" if to is DType.U8 else "tl.int32"
+        return f"{a}.to({through}).to({TYPES[to]})"
+    return f"{a}.to({TYPES[to]})"
 
 
 def literal(value: bool | int | float, dtype: DType) -> str:
