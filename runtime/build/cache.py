@@ -9,6 +9,7 @@ private temporary directory replaces it until the process ends, with one notice.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
 import os
@@ -188,15 +189,7 @@ def _usable(directory: Path) -> Path | None:
         return None
 
 
-_shared: DiskCache | None = None
-
-
+@functools.cache
 def shared_cache() -> DiskCache:
     """Returns the process's cache in `config.cache_dir`; a temporary one with FRAMELOOM_CACHE=0."""
-    global _shared
-    if _shared is None:
-        if config.cache:
-            _shared = DiskCache(config.cache_dir, config.cache_bytes)
-        else:
-            _shared = DiskCache(None, config.cache_bytes)
-    return _shared
+    return DiskCache(config.cache_dir if config.cache else None, config.cache_bytes)

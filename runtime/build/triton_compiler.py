@@ -75,77 +75,71 @@ def build(
     sources: Sequence[Source], arch: int, aligned: bool = True, cache: DiskCache | None = None
 ) -> list[Cubin]:
     """Returns a cubin per source; raises KernelError with Triton's message."""
-    return [c for c in _build(sources, arch, aligned, cache, False) if c is not None]
+    return Building(arch, aligned, cache).result(sources)
 
 
 def try_build(
     sources: Sequence[Source], arch: int, cache: DiskCache | None = None
 ) -> list[Cubin | None]:
     """Returns a cubin per source, or None for a source that Triton rejects."""
-    return _build(sources, arch, True, cache, True)
-
-
-def _build(
-    sources: Sequence[Source], arch: int, aligned: bool, cache: DiskCache | None, tolerant: bool
-) -> list[Cubin | None]:
-    cache = cache or shared_cache()
-    requests = [_request(s, arch, aligned) for s in sources]
-    keys = [_key(r) for r in requests]
-    cubins = {k: _looked_up(cache, k) for k in dict.fromkeys(keys)}
-    missing = {k: r for k, r in zip(keys, requests, strict=True) if not cubins[k]}
-    if missing:
-        started = perf_counter()
-        answers = shared_pool().compile(list(missing.values()), tolerant)
-        for k, (metadata, data) in zip(missing, answers, strict=True):
-            if "error" in metadata:
-                continue
-            cubins[k] = _store(cache, k, metadata, data)
-        seconds = perf_counter() - started
-        log("cache", f"compiled {len(missing)} Triton kernel(s) in {1e3 * seconds:.0f} ms")
-    return [_unpacked(cubins[k]) if cubins[k] else None for k in keys]
+    return Building(arch, cache=cache, tolerant=True).accepted(sources)
 
 
 class Building:
-    """Compiles sources while more of them are generated."""
+    """Compiles sources, also while more of them are generated.  `tolerant`: Triton may reject some."""
 
-    def __init__(self, arch: int, cache: DiskCache | None = None) -> None:
-        self.arch = arch
+    def __init__(
+        self,
+        arch: int,
+        aligned: bool = True,
+        cache: DiskCache | None = None,
+        tolerant: bool = False,
+    ) -> None:
+        self._arch, self._aligned, self._tolerant = arch, aligned, tolerant
         self._cache = cache or shared_cache()
         self._keys: dict[Source, str] = {}
-        self._cubins: dict[str, Any] = {}
+        self._cubins: dict[str, bytes | None] = {}
         self._requested: list[str] = []
         self._round: Round | None = None
 
-    def add(self, source: Source) -> None:
-        """Starts to compile a source if it is not in the cache."""
-        request = _request(source, self.arch, True)
-        key = self._keys[source] = _key(request)
+    def add(self, source: Source, now: bool = True) -> None:
+        """Adds a source; with `now`, an idle process starts to compile it if it is not in the cache."""
+        request = _request(source, self._arch, self._aligned)
+        key = self._keys[source] = digest("cubin", json.dumps(request, sort_keys=True), _identity())
         if key in self._cubins:
             return
-        self._cubins[key] = _looked_up(self._cache, key)
+        self._cubins[key] = self._cache.get(key, ".cubin")
+        log("cache", f"{key}: {'found' if self._cubins[key] else 'not in the cache'}")
         if not self._cubins[key]:
             self._requested.append(key)
             if self._round is None:
-                self._round = shared_pool().round()
-            self._round.add(request)
+                self._round = shared_pool().round(self._tolerant)
+            self._round.add(request, now)
 
     def result(self, sources: Sequence[Source]) -> list[Cubin]:
         """Returns a cubin per source; adds those that were not added before.  Raises KernelError with
         Triton's message."""
+        return [cubin for cubin in self.accepted(sources) if cubin is not None]
+
+    def accepted(self, sources: Sequence[Source]) -> list[Cubin | None]:
+        """Like `result`; None for a source that Triton rejects."""
         for source in sources:
             if source not in self._keys:
-                self.add(source)
+                self.add(source, now=False)
         if self._round is not None:
             started = perf_counter()
-            for key, answer in zip(self._requested, self._round.finish(), strict=True):
-                self._cubins[key] = _store(self._cache, key, *answer)
+            for key, (metadata, data) in zip(self._requested, self._round.finish(), strict=True):
+                if "error" not in metadata:
+                    packed = self._cubins[key] = _packed(metadata, data)
+                    self._cache.put(key, ".cubin", packed)
             seconds = perf_counter() - started
             log(
                 "cache",
                 f"waited {1e3 * seconds:.0f} ms for {len(self._requested)} Triton kernel(s)",
             )
             self._round = None
-        return [_unpacked(self._cubins[self._keys[s]]) for s in sources]
+        packed_cubins = [self._cubins[self._keys[s]] for s in sources]
+        return [_unpacked(packed) if packed else None for packed in packed_cubins]
 
     def go_on(self) -> int:
         """Gives work to idle processes; returns how many sources are not compiled yet."""
@@ -167,22 +161,6 @@ def unaligned(source: Source, arch: int) -> Cubin:
 
 
 _identity = functools.cache(triton_identity)
-
-
-def _key(request: dict[str, Any]) -> str:
-    return digest("cubin", json.dumps(request, sort_keys=True), _identity())
-
-
-def _looked_up(cache: DiskCache, key: str) -> bytes | None:
-    data = cache.get(key, ".cubin")
-    log("cache", f"{key}: {'found' if data else 'not in the cache'}")
-    return data
-
-
-def _store(cache: DiskCache, key: str, metadata: dict[str, Any], data: bytes) -> bytes:
-    packed = _packed(metadata, data)
-    cache.put(key, ".cubin", packed)
-    return packed
 
 
 def _request(source: Source, arch: int, aligned: bool) -> dict[str, Any]:
@@ -210,6 +188,6 @@ def _packed(metadata: dict[str, Any], data: bytes) -> bytes:
     return struct.pack("<I", len(head)) + head + data
 
 
-def _unpacked(entry: Any) -> Cubin:
+def _unpacked(entry: bytes) -> Cubin:
     (size,) = struct.unpack("<I", entry[:4])
     return Cubin(data=entry[4 + size :], **json.loads(entry[4 : 4 + size]))

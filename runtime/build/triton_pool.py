@@ -2,10 +2,9 @@
 needed, and get requests over pipes.
 
     shared_pool().prewarm(90)                   # a process starts to import Triton
-    answers = shared_pool().compile(requests)   # one (metadata, cubin) per request, in order
-    round = shared_pool().round()               # the same for requests that are made one after the other:
+    round = shared_pool().round()
     round.add(request)                          # a process starts to compile it
-    answers = round.finish()
+    answers = round.finish()                    # one (metadata, cubin) per request, in order
 
 The processes do not import PyTorch and share no memory with this process.  A process that dies is replaced
 once per kernel; one that does not answer for too long is killed; each wait has a limit.
@@ -28,7 +27,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic  # by name: the program may replace the functions of `time`
 from typing import IO, Any, NoReturn
@@ -186,19 +184,9 @@ class Pool:
         finally:
             self._lock.release()
 
-    def compile(
-        self, requests: Sequence[dict[str, Any]], tolerant: bool = False
-    ) -> list[tuple[dict[str, Any], bytes]]:
-        """Returns answers in the order of the requests; raises KernelError with Triton's message for the
-        first that fails.  `tolerant`: a failed request has the answer {"error": Triton's message} instead."""
-        round_ = self.round(tolerant)
-        for request in requests:
-            round_.add(request, now=False)
-        return round_.finish()
-
     def round(self, tolerant: bool = False) -> Round:
         """Returns a round, which has the workers until it is finished; other callers get other workers
-        meanwhile."""
+        meanwhile.  `tolerant`: a request that Triton rejects has the answer {"error": Triton's message}."""
         with self._lock:
             self._drop_dead()
             taken, self._workers = self._workers, []
@@ -223,7 +211,7 @@ class Pool:
 
 
 class Round:
-    """A set of requests, as in one call of Pool.compile.  Workers that are ready get work, the longest text
+    """A set of requests.  Workers that are ready get work, the longest text
     first; a worker that still imports Triton may never be needed."""
 
     def __init__(self, pool: Pool, workers: list[Worker], tolerant: bool) -> None:
@@ -257,7 +245,8 @@ class Round:
         return len(self.requests) - len(self.answers)
 
     def finish(self) -> list[tuple[dict[str, Any], bytes]]:
-        """Waits for all answers and returns them in the order of the requests."""
+        """Waits for all answers and returns them in the order of the requests; raises KernelError with
+        Triton's message for the first that fails, unless `tolerant`."""
         try:
             if self.failed is not None:
                 raise self.failed

@@ -119,4 +119,4 @@ def test_without_a_home_directory(monkeypatch):
     monkeypatch.delenv("FRAMELOOM_CACHE_DIR")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "expanduser", nobody)
-    assert str(os.getuid()) in Config.from_environment().cache_dir.name
+    assert str(os.getuid()) in Config().cache_dir.name
