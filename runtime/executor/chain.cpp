@@ -1,6 +1,8 @@
 // Makes and launches CUDA graphs of a few kernels through the driver; see chain.h.
 #include "chain.h"
 
+#include "tensors.h"
+
 namespace frameloom {
 
 namespace {
@@ -31,20 +33,16 @@ struct GraphDriver {
 GraphDriver driver;
 int made = 0; // graphs alive, under the lock
 
-template <typename Function> bool find(Function *&function, const char *name) {
-    function = reinterpret_cast<Function *>(driver_symbol(name));
-    return function != nullptr;
-}
-
 bool find_driver() {
     static const bool available = [] {
         int version = 0;
-        return find(driver.version, "cuDriverGetVersion") && find(driver.create, "cuGraphCreate") &&
-               find(driver.add_kernel, "cuGraphAddKernelNode_v2") &&
-               find(driver.instantiate, "cuGraphInstantiateWithFlags") &&
-               find(driver.set_kernel, "cuGraphExecKernelNodeSetParams_v2") &&
-               find(driver.launch, "cuGraphLaunch") && find(driver.destroy_exec, "cuGraphExecDestroy") &&
-               find(driver.destroy, "cuGraphDestroy") && driver.version(&version) == 0 &&
+        auto has = [](auto *&function, const char *name) { return find(function, name, driver_symbol); };
+        return has(driver.version, "cuDriverGetVersion") && has(driver.create, "cuGraphCreate") &&
+               has(driver.add_kernel, "cuGraphAddKernelNode_v2") &&
+               has(driver.instantiate, "cuGraphInstantiateWithFlags") &&
+               has(driver.set_kernel, "cuGraphExecKernelNodeSetParams_v2") &&
+               has(driver.launch, "cuGraphLaunch") && has(driver.destroy_exec, "cuGraphExecDestroy") &&
+               has(driver.destroy, "cuGraphDestroy") && driver.version(&version) == 0 &&
                version >= CHEAP_GRAPHS;
     }();
     return available;

@@ -8,14 +8,20 @@ namespace frameloom {
 
 namespace {
 
-void collect_numbers(const Argument &argument, std::vector<int> *numbers) {
-    if (argument.kind == Argument::NUMBER) numbers->push_back(argument.number);
-    for (const Argument &item : argument.items) collect_numbers(item, numbers);
+void append(std::vector<int> *all, const std::vector<int> &more) {
+    all->insert(all->end(), more.begin(), more.end());
 }
 
-void collect_views(const Argument &argument, std::vector<int> *views) {
-    if (argument.kind == Argument::VIEW) views->push_back(argument.number);
-    for (const Argument &item : argument.items) collect_views(item, views);
+void collect(const Argument &argument, Argument::Kind kind, std::vector<int> *numbers) {
+    if (argument.kind == kind) numbers->push_back(argument.number);
+    for (const Argument &item : argument.items) collect(item, kind, numbers);
+}
+
+// Returns the numbers of all arguments of this kind, at any depth.
+std::vector<int> numbers_in(const Extern &call, Argument::Kind kind) {
+    std::vector<int> numbers;
+    for (const Argument &argument : call.arguments) collect(argument, kind, &numbers);
+    return numbers;
 }
 
 // Returns the buffers that a step reads or writes, except for the results of a library call.
@@ -28,16 +34,15 @@ std::vector<int> used_by(const Program &program, const Step &step) {
         int aligned = program.draws[step.number].aligned;
         return aligned < 0 ? std::vector<int>{} : std::vector<int>{aligned};
     }
-    std::vector<int> views, used;
     if (step.kind == Step::LIST) {
         const List &list = program.lists[step.number];
-        used = {list.table, list.fixed, list.blocks};
+        std::vector<int> used{list.table, list.fixed, list.blocks};
         for (const List::Place &place : list.places) used.push_back(place.buffer);
         return used;
     }
-    for (const Argument &argument : program.externs[step.number].arguments) collect_views(argument, &views);
-    for (int number : views) used.push_back(program.views[number].buffer);
-    for (const Argument &argument : program.externs[step.number].arguments) collect_numbers(argument, &used);
+    const Extern &call = program.externs[step.number];
+    std::vector<int> used = numbers_in(call, Argument::NUMBER);
+    for (int number : numbers_in(call, Argument::VIEW)) used.push_back(program.views[number].buffer);
     return used;
 }
 
@@ -188,11 +193,6 @@ bool is_made_by_a_step(const Buffer &buffer) {
     return buffer.kind == Buffer::TRANSIENT || (buffer.kind == Buffer::OUTPUT && is_large(buffer));
 }
 
-void collect_inputs(const Argument &argument, std::vector<int> *inputs) {
-    if (argument.kind == Argument::INPUT) inputs->push_back(argument.number);
-    for (const Argument &item : argument.items) collect_inputs(item, inputs);
-}
-
 // Finds the first and last use of buffers.  Large ones are allocated only in between, so that a
 // long plan needs no more memory than eager execution.
 void find_lives(Program *program) {
@@ -206,7 +206,7 @@ void find_lives(Program *program) {
             const Extern &call = program->externs[step.number];
             for (int number : call.results)
                 if (number >= 0) used.push_back(number);
-            for (const Argument &argument : call.arguments) collect_inputs(argument, &used);
+            append(&used, numbers_in(call, Argument::INPUT));
         }
         for (int number : used) {
             last[number] = (int)i;
@@ -240,10 +240,6 @@ void find_lives(Program *program) {
         if (buffer < program->input_count && !retained[buffer] && last[buffer] != NEVER)
             program->steps[last[buffer]].dead_input_views.push_back((int)i);
     }
-}
-
-void append(std::vector<int> *all, const std::vector<int> &more) {
-    all->insert(all->end(), more.begin(), more.end());
 }
 
 bool leaves_room(const Program &program, const Step &step) {

@@ -75,38 +75,30 @@ struct Driver {
 Driver driver;
 bool driver_loaded = false;
 
-template <typename Function> bool find(void *library, Function *&function, const char *name) {
-    function = reinterpret_cast<Function *>(library ? dlsym(library, name) : torch_symbol(name));
-    return function != nullptr;
-}
-
 void *driver_library() { return dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL); }
 
 bool find_driver() {
     if (driver_loaded) return true;
-    void *cuda = driver_library();
-    if (cuda == nullptr) {
+    if (driver_library() == nullptr) {
         const char *reason = dlerror();
         std::string text =
             std::string("the CUDA driver cannot be loaded: ") + (reason ? reason : "libcuda.so.1");
         return host::raise(Error::SYSTEM, text.c_str());
     }
-    find(cuda, driver.is_capturing, "cuStreamIsCapturing");
-    bool available = find(cuda, driver.init, "cuInit") && find(cuda, driver.device_get, "cuDeviceGet") &&
-                     find(cuda, driver.retain_context, "cuDevicePrimaryCtxRetain") &&
-                     find(cuda, driver.get_context, "cuCtxGetCurrent") &&
-                     find(cuda, driver.set_context, "cuCtxSetCurrent") &&
-                     find(cuda, driver.push_context, "cuCtxPushCurrent_v2") &&
-                     find(cuda, driver.pop_context, "cuCtxPopCurrent_v2") &&
-                     find(cuda, driver.load_module, "cuModuleLoadData") &&
-                     find(cuda, driver.get_function, "cuModuleGetFunction") &&
-                     find(cuda, driver.set_attribute, "cuFuncSetAttribute") &&
-                     find(cuda, driver.launch, "cuLaunchKernel") &&
-                     find(cuda, driver.error_text, "cuGetErrorString") &&
-                     find(nullptr, driver.current_stream, "aoti_torch_get_current_cuda_stream") &&
-                     find(nullptr, driver.make_guard, "aoti_torch_create_cuda_guard") &&
-                     find(nullptr, driver.set_guard, "aoti_torch_cuda_guard_set_index") &&
-                     find(nullptr, driver.delete_guard, "aoti_torch_delete_cuda_guard");
+    auto has = [](auto *&function, const char *name) { return find(function, name, driver_symbol); };
+    has(driver.is_capturing, "cuStreamIsCapturing");
+    bool available =
+        has(driver.init, "cuInit") && has(driver.device_get, "cuDeviceGet") &&
+        has(driver.retain_context, "cuDevicePrimaryCtxRetain") &&
+        has(driver.get_context, "cuCtxGetCurrent") && has(driver.set_context, "cuCtxSetCurrent") &&
+        has(driver.push_context, "cuCtxPushCurrent_v2") && has(driver.pop_context, "cuCtxPopCurrent_v2") &&
+        has(driver.load_module, "cuModuleLoadData") && has(driver.get_function, "cuModuleGetFunction") &&
+        has(driver.set_attribute, "cuFuncSetAttribute") && has(driver.launch, "cuLaunchKernel") &&
+        has(driver.error_text, "cuGetErrorString") &&
+        find(driver.current_stream, "aoti_torch_get_current_cuda_stream") &&
+        find(driver.make_guard, "aoti_torch_create_cuda_guard") &&
+        find(driver.set_guard, "aoti_torch_cuda_guard_set_index") &&
+        find(driver.delete_guard, "aoti_torch_delete_cuda_guard");
     if (!available)
         return host::raise(Error::SYSTEM,
                            "the CUDA driver or PyTorch's C interface lacks what launching needs");

@@ -242,7 +242,6 @@ struct Program {
     Sizes sizes;
     std::vector<int> keys;         // sizes that decide all others
     Object *steady = nullptr;      // called with values of `keys` that come often; or nullptr
-    bool is_sized = false;         // it has sizes
     bool in_use = false;           // with sizes: a call uses it
     std::unique_ptr<Program> next; // with sizes: a copy for a call while this one is in use
     bool keeps_scratch = false;    // there is an arena, or a C function that may need views

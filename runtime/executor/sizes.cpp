@@ -307,10 +307,7 @@ int update_group(Program *program, SizeGroup *group) {
 
 } // namespace
 
-bool sizes_bind(Program *program) {
-    program->is_sized = program->sizes.any();
-    return Binder(program).bind();
-}
+bool sizes_bind(Program *program) { return Binder(program).bind(); }
 
 int64_t argument_bytes(const Program &program, const Argument &argument) {
     int64_t bytes = 0;

@@ -11,11 +11,6 @@ TorchApi torch_api;
 
 namespace {
 
-template <typename Function> bool find(Function *&function, const char *name) {
-    function = reinterpret_cast<Function *>(torch_symbol(name));
-    return function != nullptr;
-}
-
 // Out of line, so that its text does not cost the calls that succeed a stack frame.
 [[gnu::noinline, gnu::cold]] bool failed(const char *what) {
     return host::raise(Error::RUNTIME, (std::string("PyTorch could not ") + what).c_str());

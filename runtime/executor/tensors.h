@@ -33,6 +33,12 @@ extern TorchApi torch_api;
 bool find_torch_functions();
 // Address of a symbol of the loaded PyTorch libraries, nullptr if there is none.
 void *torch_symbol(const char *name);
+// Fills in a function that `symbol` finds by its name; false if there is none.
+template <typename Function>
+bool find(Function *&function, const char *name, void *(*symbol)(const char *) = torch_symbol) {
+    function = reinterpret_cast<Function *>(symbol(name));
+    return function != nullptr;
+}
 
 // Shape, strides, dtype and device of a buffer or view.  Objects are borrowed.
 struct Layout {

@@ -43,14 +43,7 @@ HotShapes::Entry *HotShapes::admit() {
 void HotShapes::request(PyObject *plan, const Program &program, Entry *entry) {
     entry->requested = true;
     requests++;
-    PyObject *values = PyTuple_New((Py_ssize_t)entry->values.size());
-    for (size_t i = 0; i < entry->values.size() && values; i++) {
-        PyObject *value = PyLong_FromLongLong(entry->values[i]);
-        if (value)
-            PyTuple_SET_ITEM(values, (Py_ssize_t)i, value);
-        else
-            Py_CLEAR(values);
-    }
+    PyObject *values = tuple_of(entry->values);
     PyObject *done = values ? PyObject_CallFunctionObjArgs(program.steady, plan, values, nullptr) : nullptr;
     Py_XDECREF(values);
     Py_XDECREF(done);

@@ -13,16 +13,6 @@ namespace frameloom {
 
 namespace py = pybind11;
 
-// Returns the number of the view for an object of the spec; -1 with an exception set if it is no
-// view.
-using ViewNumber = int (*)(void *context, PyObject *view);
-
-// Fills in `call` if the C interface supports the op, its device and these arguments; otherwise
-// leaves it empty.  False with an exception set only if the spec is wrong.
-bool shim_bind(const std::string &target, const std::string &device, PyObject *args, PyObject *kwargs,
-               bool out_form, size_t results, PyObject *view_type, ViewNumber view_number, void *context,
-               ShimCall *call);
-
 class Parser {
   public:
     Parser(py::handle spec, Program *program);
@@ -102,6 +92,12 @@ class Parser {
     Argument argument(py::handle object);
     void extern_arguments(const py::tuple &args, const py::dict &kwargs, Extern *call);
     void extern_step(py::handle item);
+
+    // plan_build_shims.cpp
+    // Fills in the shim of `call` if the C interface supports the op, its device and these arguments.
+    void bind_shim(const std::string &target, const py::tuple &args, const py::dict &kwargs, Extern *call);
+    bool shim_argument(PyObject *object, ShimArgument *argument);
+    bool shim_view(PyObject *object, ShimArgument *argument);
 };
 
 } // namespace frameloom

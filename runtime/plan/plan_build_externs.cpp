@@ -85,12 +85,7 @@ void Parser::extern_step(py::handle item) {
     for (py::handle result : items(item, "results", RULE))
         call.results.push_back(result.is_none() ? -1 : buffer_number(result));
     if (call.out_form) call.out_names = out_names(call.function, call.results.size());
-    auto view_number = [](void *parser, PyObject *object) {
-        return static_cast<Parser *>(parser)->view(object);
-    };
-    require(shim_bind(target, builder.device_of(call.arguments), args.ptr(), kwargs.ptr(), call.out_form,
-                      call.results.size(), view_type.ptr(), view_number, this, &call.shim),
-            "the arguments of a library call do not fit its op");
+    bind_shim(target, args, kwargs, &call);
     call.native = native_function(call.function);
     builder.add(std::move(call));
 }

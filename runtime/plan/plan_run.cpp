@@ -134,12 +134,12 @@ PyObject *run(Plan *plan, PyObject *const *inputs, PyObject **owned) {
     char *room = on_heap ? on_heap.get() : static_cast<char *>(alloca(bytes));
     std::memset(room, 0, bytes);
     Tensor *tensors = reinterpret_cast<Tensor *>(room);
-    Program *sized = plan->program->is_sized ? program_alone(plan) : nullptr;
+    Program *sized = plan->program->sizes.any() ? program_alone(plan) : nullptr;
     const Program &program = sized ? *sized : *plan->program;
     Call frame(&plan->scratch, program, sized, inputs, tensors, tensors + buffers,
                reinterpret_cast<void **>(tensors + count));
     frame.owned = owned;
-    if (program.is_sized && !sized) return nullptr;
+    if (program.sizes.any() && !sized) return nullptr;
     if (!frame.begin()) return nullptr;
     if (sized && plan->hot_shapes) {
         PyObject *other = plan->hot_shapes->record(reinterpret_cast<PyObject *>(plan), program);

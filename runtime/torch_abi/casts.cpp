@@ -10,10 +10,6 @@ namespace frameloom {
 
 namespace {
 
-struct MadeTensor { // at::Tensor, see views.cpp
-    void *memory;
-    ~MadeTensor() {}
-};
 using CachedCast = MadeTensor (*)(int8_t, Handle, int8_t);
 
 constexpr const char *CACHED_CAST =

@@ -31,11 +31,6 @@ bool handle_is_inside(PyObject *module) {
     return inside;
 }
 
-template <typename Function> bool find(Function *&function, const char *name) {
-    function = reinterpret_cast<Function *>(torch_symbol(name));
-    return function != nullptr;
-}
-
 bool find_wrap() {
     find(torch.wrap_moved, "_Z16THPVariable_WrapON2at10TensorBaseE");
     return find(torch.wrap, "_Z16THPVariable_WrapRKN2at10TensorBaseE");
@@ -59,18 +54,6 @@ bool read_ints(PyObject *source, std::vector<int64_t> *values, std::vector<int> 
     if (!sized) sizes->clear();
     Py_DECREF(list);
     return good;
-}
-
-PyObject *tuple_of(const std::vector<int64_t> &values) {
-    PyObject *result = PyTuple_New((Py_ssize_t)values.size());
-    for (size_t i = 0; i < values.size() && result; i++) {
-        PyObject *item = PyLong_FromLongLong(values[i]);
-        if (item)
-            PyTuple_SET_ITEM(result, (Py_ssize_t)i, item);
-        else
-            Py_CLEAR(result);
-    }
-    return result;
 }
 
 // Finds str(object) without the module's name: "float32" for torch.float32.
@@ -161,6 +144,18 @@ const PythonTorch *python_torch() {
     }
     Py_DECREF(module);
     return torch_searched ? &torch : nullptr;
+}
+
+PyObject *tuple_of(const std::vector<int64_t> &values) {
+    PyObject *result = PyTuple_New((Py_ssize_t)values.size());
+    for (size_t i = 0; i < values.size() && result; i++) {
+        PyObject *item = PyLong_FromLongLong(values[i]);
+        if (item)
+            PyTuple_SET_ITEM(result, (Py_ssize_t)i, item);
+        else
+            Py_CLEAR(result);
+    }
+    return result;
 }
 
 PyObject *shape_tuple(const Layout &layout) {

@@ -21,6 +21,13 @@ struct PythonTorch {
 // PyTorch cannot be imported.
 const PythonTorch *python_torch();
 
+// Replaces at::Tensor where PyTorch's C++ functions return one: it is passed in the same way, as it has a
+// destructor.
+struct MadeTensor {
+    void *memory;
+    ~MadeTensor() {}
+};
+
 // While it exists, autograd records nothing in this thread: results of a plan have the history with
 // which its graph was captured, regardless of the caller's mode.
 class NoGrad {
@@ -43,7 +50,8 @@ bool is_size(PyObject *object);
 // `device` may be nullptr: the codes are those of the CPU then, and no tensor is made from this
 // layout.
 bool layout_parse(PyObject *shape, PyObject *strides, PyObject *dtype, PyObject *device, Layout *layout);
-PyObject *shape_tuple(const Layout &layout); // new reference
+PyObject *tuple_of(const std::vector<int64_t> &values); // new reference
+PyObject *shape_tuple(const Layout &layout);
 PyObject *stride_tuple(const Layout &layout);
 
 bool tensor_adopt(PyObject *object, Tensor *result); // steals the reference; TypeError if it is no tensor

@@ -3,17 +3,13 @@
 // call with four results took 5.8 us through Python's method, and takes 2.3.
 //
 // The types below replace PyTorch's own in the signature of that function.  They are passed in the
-// same way: a tensor and an optional number have destructors, and a list of numbers is two words.
+// same way: an optional number has a destructor, and a list of numbers is two words.
 #include "python_tensors.h"
 
 namespace frameloom {
 
 namespace {
 
-struct MadeTensor { // at::Tensor
-    void *memory;
-    ~MadeTensor() {}
-};
 struct Numbers { // c10::ArrayRef<c10::SymInt>; a SymInt without expression is the number
     const int64_t *first;
     size_t count;
