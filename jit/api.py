@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
 import torch
 
@@ -15,7 +15,7 @@ from frameloom.config import config
 from frameloom.debug import notice
 from frameloom.errors import OptionError
 from frameloom.loading import load_compiler, reset
-from frameloom.options import NAMED_BACKENDS, Backend, Options, check_options
+from frameloom.options import NAMED_BACKENDS, Backend, JitOptions, Options, check_options
 from frameloom.report import Explanation, stats
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -26,25 +26,9 @@ __all__ = [
 
 
 @overload
-def jit(
-    fn: F,
-    *,
-    fullgraph: bool = ...,
-    dynamic: bool | None = ...,
-    mode: str | None = ...,
-    backend: str | Backend | None = ...,
-    options: Mapping[str, Any] | None = ...,
-) -> F: ...
+def jit(fn: F, **options: Unpack[JitOptions]) -> F: ...
 @overload
-def jit(
-    fn: None = None,
-    *,
-    fullgraph: bool = ...,
-    dynamic: bool | None = ...,
-    mode: str | None = ...,
-    backend: str | Backend | None = ...,
-    options: Mapping[str, Any] | None = ...,
-) -> Callable[[F], F]: ...
+def jit(fn: None = None, **options: Unpack[JitOptions]) -> Callable[[F], F]: ...
 def jit(
     fn: Any = None,
     *,
@@ -91,19 +75,21 @@ def _jit(options: Options, fn: Any) -> Any:
     if (reason := _capture.supported()) is not None:
         notice("python", f"{reason}; functions run as plain Python")
         return fn
-    module = _as_module(fn)
-    if module is not None:
-        call = _wrap(type(module)._call_impl, options)
+    jitted = _compiled(fn, options)
+    if isinstance(fn, torch.nn.Module):
         # A copy of the module's dictionary has a method that is bound to the original: the copy runs as plain
         # Python.
-        call.called_by = torch.nn.Module._wrapped_call_impl.__code__
-        module._compiled_call_impl = types.MethodType(call, module)
-        return module
+        jitted.__func__.called_by = torch.nn.Module._wrapped_call_impl.__code__
+        fn._compiled_call_impl = jitted
+        return fn
+    return jitted
+
+
+def _compiled(fn: Any, options: Options) -> Any:
+    """Returns what runs in place of calls of `fn`."""
+    if isinstance(fn, torch.nn.Module):
+        return types.MethodType(_wrap(type(fn)._call_impl, options), fn)
     return _wrap_callable(fn, options)
-
-
-def _as_module(fn: Any) -> Any:
-    return fn if isinstance(fn, torch.nn.Module) else None
 
 
 def _wrap_callable(fn: Any, options: Options) -> Any:
@@ -145,33 +131,26 @@ def _in_python(fn: Any) -> Any:
 
 
 def _wrap(function: Any, options: Options) -> Any:
-    loaded = load_compiler()
-    compiler = loaded.Compiler(function.__qualname__, options)
-    jitted = _capture.JitFunction(function, compiler)
-    loaded.compilers[jitted] = compiler
+    compiler = load_compiler()
+    jitted = _capture.JitFunction(function, compiler.Compiler(function.__qualname__, options))
+    compiler.jitted_functions.add(jitted)
     return jitted
 
 
-def explain(fn: Callable[..., Any], **options: Any) -> Callable[..., Explanation]:
+def explain(fn: Callable[..., Any], **options: Unpack[JitOptions]) -> Callable[..., Explanation]:
     """`explain(fn)(*args)` compiles fn again, calls it once and returns an Explanation: graphs, breaks,
     guards, kernels with their source.  `options` are those of `jit`."""
-    checked = check_options(
-        options.pop("fullgraph", False), options.pop("dynamic", None), options.pop("mode", None),
-        options.pop("backend", None), options.pop("options", None),
-    )  # fmt: skip
-    if options:
-        raise OptionError(f"explain: unknown option {next(iter(options))!r}")
+    for name in options.keys() - JitOptions.__annotations__.keys():
+        raise OptionError(f"explain: unknown option {name!r}")
+    checked = check_options(**options)
 
     def explained(*args: Any, **kwargs: Any) -> Explanation:
-        module = _as_module(fn)
-        if module is not None:
-            target: Any = types.MethodType(_wrap(type(module)._call_impl, checked), module)
-        else:
-            target = _wrap_callable(fn, checked)
-        jitted = target
+        target: Any = _compiled(fn, checked)
+        jitted: Any = target
         while not isinstance(jitted, _capture.JitFunction):
             jitted = jitted.__func__ if isinstance(jitted, types.MethodType) else jitted.func
-        explanation: Explanation = load_compiler().compilers[jitted].explanation
+        compiler: Any = jitted.on_miss
+        explanation: Explanation = compiler.explanation
         explanation.result = target(*args, **kwargs)
         return explanation
 

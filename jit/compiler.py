@@ -37,7 +37,7 @@ from frameloom.report import BreakReport, Explanation, bytecode_text, counts
 from frameloom.runtime import _runtime
 from frameloom.runtime.build.triton_compiler import prewarm
 
-compilers: weakref.WeakKeyDictionary[Any, Compiler] = weakref.WeakKeyDictionary()
+jitted_functions: weakref.WeakSet[Any] = weakref.WeakSet()
 # Seconds to wait for another thread's compile; a backend may be waiting for this thread.
 PATIENCE = 60.0
 # Changes of frozen tensors, which each make new entries; after so many, tensors are no longer frozen.
@@ -48,7 +48,7 @@ STACK = 100  # nested calls that the recursion limit must leave room for, or no 
 
 def forget_compiled() -> None:
     """Forgets all compiled code of jitted functions; the next calls compile again."""
-    for jitted in list(compilers):
+    for jitted in list(jitted_functions):
         jitted.clear()
         jitted.enabled = True
     forget_all()

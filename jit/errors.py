@@ -11,6 +11,7 @@ Only the settings are imported.  The catalogue of break kinds is in `capture/int
 from __future__ import annotations
 
 import opcode
+from collections import Counter
 from dataclasses import dataclass
 from types import CodeType
 
@@ -105,7 +106,7 @@ class Avoid(Exception):
 # Exceptions of mistakes in our own code: an instruction of ours raises them itself, and neither a function
 # that it calls nor a `raise` statement does.
 MISTAKES = (AttributeError, NameError, KeyError, TypeError, ValueError)
-_failures = {"failures": 0}
+failures: Counter[str] = Counter()  # how many of them were counted instead of raised
 
 
 def let_mistakes_through(error: BaseException) -> None:
@@ -115,7 +116,7 @@ def let_mistakes_through(error: BaseException) -> None:
         return
     if config.verify:
         raise error
-    _failures["failures"] += 1
+    failures["failures"] += 1
 
 
 def is_mistake(error: BaseException) -> bool:
@@ -134,12 +135,3 @@ def is_mistake(error: BaseException) -> bool:
         ("CALL", "PRECALL", "RAISE", "RERAISE", "BINARY_OP", "COMPARE_OP")
     )
     return type(error) is AssertionError or (by_itself and isinstance(error, MISTAKES))
-
-
-def failures() -> int:
-    """Returns how many mistakes in our own code were counted instead of raised."""
-    return _failures["failures"]
-
-
-def forget_failures() -> None:
-    _failures["failures"] = 0

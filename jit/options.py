@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from frameloom.errors import OptionError
 
@@ -14,6 +14,16 @@ MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 OPTIONS: dict[str, tuple[Any, ...]] = {"numerics": ("eager",), "freezing": (False, True)}
 BUDGET = "memory_budget"
 NAMED_BACKENDS = ("frameloom", "eager")
+
+
+class JitOptions(TypedDict, total=False):
+    """The options of `jit`, as they are given."""
+
+    fullgraph: bool
+    dynamic: bool | None
+    mode: str | None
+    backend: str | Backend | None
+    options: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -44,7 +54,11 @@ class Options:
 
 
 def check_options(
-    fullgraph: object, dynamic: object, mode: object, backend: object, options: object
+    fullgraph: object = False,
+    dynamic: object = None,
+    mode: object = None,
+    backend: object = None,
+    options: object = None,
 ) -> Options:
     """Returns the checked options; raises OptionError for anything wrong."""
     if not isinstance(fullgraph, bool):

@@ -215,11 +215,6 @@ def _compile_one(
         log("graph", readable)
     if config.debug and not calls_in(captured.graph):
         trail.dump("graph_runnable.py", runnable(captured))
-    if options.backend == "eager":
-        # Its `forward`, to skip the hooks that a program may set for all modules.
-        compiled = _isolate(captured.gm.forward, captured)
-        compiled = restarting(compiled) if captured.restarts else compiled
-        return compiled, GraphReport(without_examples(captured))
     if options.backend is not None:
         compiled = _isolate(_call_backend(captured, options), captured)
         compiled = restarting(compiled) if captured.restarts else compiled
@@ -338,6 +333,10 @@ def _assembled(
 
 
 def _call_backend(captured: CapturedGraph, options: Options) -> Compiled:
+    if options.backend == "eager":
+        # Its `forward`, to skip the hooks that a program may set for all modules.
+        forward: Compiled = captured.gm.forward
+        return forward
     assert callable(options.backend)
     try:
         compiled: Compiled = options.backend(captured.gm, list(captured.examples))

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from frameloom.errors import Where, failures, forget_failures
+from frameloom.errors import Where, failures
 
 # Counts the calls of plans that FRAMELOOM_VERIFY=1 compared with the loop IR's interpreter, and those it
 # could not compare.
@@ -18,15 +18,13 @@ def stats() -> dict[str, int]:
     """Returns counts since the last reset: compiled graphs, graph breaks, recompiles, cases left to plain
     Python, and, if not 0, mistakes of Frameloom that were passed over, verified calls and calls that could
     not be verified."""
-    passed_over = failures()
-    return {**counts, **({"failures": passed_over} if passed_over else {}), **verified}
+    return {**counts, **failures, **verified}
 
 
 def forget_counts() -> None:
     verified.clear()
-    forget_failures()
-    for key in counts:
-        counts[key] = 0
+    failures.clear()
+    counts.update(dict.fromkeys(counts, 0))
 
 
 @dataclass(frozen=True)

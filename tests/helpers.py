@@ -48,15 +48,13 @@ class jit_for_test:
     """A jitted function together with its Explanation."""
 
     def __init__(self, fn: Any, **options: Any) -> None:
-        from frameloom.compiler import compilers
-
         self.target = frameloom.jit(fn, **options)
         jitted = self.target
         if isinstance(jitted, torch.nn.Module):
             jitted = jitted._compiled_call_impl
         while hasattr(jitted, "__func__"):
             jitted = jitted.__func__
-        self.explanation = compilers[jitted].explanation
+        self.explanation = jitted.on_miss.explanation
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.target(*args, **kwargs)

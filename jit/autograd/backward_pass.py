@@ -17,7 +17,7 @@ from frameloom.capture import _capture
 from frameloom.capture.autograd.gradient_layouts import base_of, forwarded_gradients
 from frameloom.capture.autograd.prune import Partial
 from frameloom.capture.recording.captured_graph import Backward
-from frameloom.capture.symbolic.saved_sizes import at_sizes
+from frameloom.capture.symbolic.saved_sizes import SavedSize, at_sizes
 from frameloom.capture.tensors.schema import is_view
 from frameloom.capture.tensors.sized import strides_of
 from frameloom.ir.symbolic.compare import same
@@ -92,16 +92,11 @@ class BackwardPass:
         positions, graph = forwarded_gradients(self.part.graph, self._count)
         return tuple(self.part.ends[k] for k in positions), self._module_of(graph)
 
-    def _sizes(self, saved: Sequence[Any]) -> dict[Symbol, int]:
-        count = len(self.saved_sizes)
-        pairs = zip(self.saved_sizes, saved[len(saved) - count :], strict=True)
-        return {saved_sizes.symbol: n for saved_sizes, n in pairs}
-
     def _holds(self, saved: Sequence[Any]) -> bool:
         """Whether the sizes of this call meet the conditions of the plan."""
         given = saved[len(saved) - len(self.saved_sizes) :]
         if given != self.held:
-            sizes = self._sizes(saved)
+            sizes = sizes_among(self.saved_sizes, saved)
             if not all(c.hold(sizes.__getitem__) for c in self.conditions):
                 return False
             self.held = given
@@ -110,7 +105,7 @@ class BackwardPass:
     def _as_recorded(self, saved: Sequence[Any]) -> list[Any]:
         """Returns the saved values with the strides that they have in the recording."""
         places = self.part.graph.find_nodes(op="placeholder")
-        sizes = self._sizes(saved)
+        sizes = sizes_among(self.saved_sizes, saved)
         values = []
         for node, tensor in zip(places, saved, strict=False):
             if isinstance(tensor, torch.Tensor):
@@ -119,6 +114,12 @@ class BackwardPass:
                     tensor = tensor.new_empty_strided(tensor.shape, strides).copy_(tensor)
             values.append(tensor)
         return values
+
+
+def sizes_among(sizes: Sequence[SavedSize], saved: Sequence[Any]) -> dict[Symbol, int]:
+    """Returns the values of `sizes`, which are the last of the saved values."""
+    given = saved[len(saved) - len(sizes) :]
+    return {size.symbol: n for size, n in zip(sizes, given, strict=True)}
 
 
 def _views_of_own_memory(part: Partial) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from frameloom.autograd.backward_pass import BackwardPass, Plan
+from frameloom.autograd.backward_pass import BackwardPass, Plan, sizes_among
 from frameloom.autograd.gradient_arrivals import Passes
 from frameloom.autograd.op_by_op import DoubleBackwardError, OpByOp, Refused, requiring_grad
 from frameloom.autograd.result_hooks import give_own_node, register_hooks
@@ -36,7 +36,6 @@ from frameloom.capture.tensors.schema import may_raise
 from frameloom.config import config
 from frameloom.debug import notice
 from frameloom.ir.symbolic.conditions import Conditions
-from frameloom.ir.symbolic.expr import Symbol
 
 NONE: frozenset[int] = frozenset()
 STRIDED = torch.strided
@@ -337,10 +336,7 @@ def _restore_memory(context: Any, values: list[Any]) -> None:
     """Restores the memory that leaves had when they were saved, if `.data =` has replaced it since."""
     how: Backward = context.region.how
     nodes = how.graph.find_nodes(op="placeholder")
-    sizes: dict[Symbol, int] = {}
-    if how.sizes:
-        numbers = values[len(values) - len(how.sizes) :]
-        sizes = {s.symbol: n for s, n in zip(how.sizes, numbers, strict=True)}
+    sizes = sizes_among(how.sizes, values)
     offsets = memoryview(context.where).cast("q")[1::2]
     for place, memory, offset in zip(
         context.region.saving.pinned_leaves, context.memory, offsets, strict=True

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from frameloom.autograd.gradients import (
+    Compiled,
     Gradients,
     differentiate,
     keeps_graph,
@@ -269,15 +270,9 @@ class Pass:
         self.left: dict[int, int] = {}
 
 
-class Node(torch.autograd.Function):
+class Node(Compiled):
     """Takes what the call has made, and the tensors on which it depends: inputs, results of other nodes,
     links."""
-
-    @staticmethod
-    def forward(context: Any, part: Part, forward_results: Any, *ends: Any) -> Any:
-        context.region = part
-        context.set_materialize_grads(False)
-        return part.run(context, forward_results)
 
     @staticmethod
     def backward(context: Any, *given: Any) -> Any:

@@ -30,7 +30,6 @@ import pytest
 import torch
 
 from frameloom import jit
-from frameloom.compiler import compilers
 from tests.capture.capturing import jitted
 from tests.observe import assert_same_call, observe
 
@@ -83,7 +82,7 @@ def _jitted(fn: Any) -> tuple[Any, Any]:
     if not COMPILED:
         return jitted(fn)
     target = jit(fn)
-    return target, compilers[target].explanation
+    return target, target.on_miss.explanation
 
 
 def collect(collector: Any, name: str, obj: Any) -> Any:

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 import frameloom
 from frameloom import jit
-from frameloom.compiler import compilers
+from frameloom.compiler import jitted_functions
 from frameloom.ir.symbolic.shape_env import ShapeEnv
 from tests.jit.gradients.training import caught, same_training
 from tests.jit.sizes.test_dynamic import Decoder
@@ -104,9 +104,9 @@ def check_shapes(make, arguments, shapes=SHAPES, graphs=2):
     plain = make()
     jitted = copy.deepcopy(plain)
     frameloom.reset()
-    before = set(compilers.values())
+    before = set(jitted_functions)
     jit(jitted)
-    told = [c.explanation for c in compilers.values() if c not in before]
+    told = [j.on_miss.explanation for j in jitted_functions if j not in before]
     for shape in shapes:
         args = arguments(*shape)
         got, want = outcome(jitted, args), outcome(plain, args)
