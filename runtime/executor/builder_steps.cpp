@@ -15,10 +15,12 @@ void find_device(const Program &program, const Argument &argument, std::string *
     for (const Argument &item : argument.items) find_device(program, item, device);
 }
 
-void check_grid(const int64_t *extents, const int *sizes) {
-    for (int i = 0; i < 3; i++)
+void set_grid(const int64_t *extents, const int *sizes, unsigned *grid) {
+    for (int i = 0; i < 3; i++) {
         require((sizes && sizes[i] >= 0) || (extents[i] > 0 && extents[i] <= most_blocks(i)),
                 "a grid has 1 to 2147483647 blocks in the first and 1 to 65535 in other directions");
+        grid[i] = (unsigned)extents[i];
+    }
 }
 
 } // namespace
@@ -41,8 +43,7 @@ void Builder::add(Launch &&launch) {
     require(launch.function != nullptr, "a launch has a loaded function, a tuple of buffers and a name");
     require(launch.limited < 0 || launch.longer,
             "the limit of a launch is a size and a number, and there is a function beyond");
-    check_grid(launch.extents, launch.grid_sizes);
-    for (int i = 0; i < 3; i++) launch.grid[i] = (unsigned)launch.extents[i];
+    set_grid(launch.extents, launch.grid_sizes, launch.grid);
     launch.values.resize(launch.sizes.size());
     /* Scratch memory and fresh tensors are aligned for any access. */
     for (int number : launch.buffers) {
@@ -62,8 +63,7 @@ void Builder::add(List &&list) {
     require(list.columns > 0 && words != 0 && words % list.columns == 0 && room.kind == Buffer::ARENA &&
                 program->arenas[room.arena].is_table && room.layout.elements() == (int64_t)words,
             "a list has rows of as many places each as it has columns, and a table of that size");
-    check_grid(list.extents, nullptr);
-    for (int i = 0; i < 3; i++) list.grid[i] = (unsigned)list.extents[i];
+    set_grid(list.extents, nullptr, list.grid);
     program->widest_launch = std::max(program->widest_launch, 3 + list.function->extra);
     add_step(Step::LIST, &program->lists, std::move(list));
 }

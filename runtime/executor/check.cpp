@@ -3,6 +3,7 @@
 #include "program.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace frameloom {
 
@@ -110,51 +111,38 @@ bool filled_before_use(const Program &program) {
     return true;
 }
 
-// Returns the step after which all sizes of the argument are known; -1: when a call begins.
-int known_after(const Program &program, const Layout &layout) {
+// Finds the step after which all sizes that it is given are known; -1: when a call begins.
+struct KnownAfter {
+    const Program &program;
     int step = -1;
-    for (const std::vector<int> *sizes : {&layout.shape_sizes, &layout.stride_sizes})
-        for (int size : *sizes)
-            if (size >= 0) step = std::max(step, program.sizes.all[size].step);
-    return step;
-}
 
-int known_after(const Program &program, int size) { return size < 0 ? -1 : program.sizes.all[size].step; }
+    void operator()(int size) { step = std::max(step, program.sizes.all[size].step); }
+
+    void add(const Argument &argument) {
+        if (argument.kind == Argument::SIZE) (*this)(argument.number);
+        if (argument.kind == Argument::VIEW) each_size(program.views[argument.number], std::ref(*this));
+        for (const Argument &item : argument.items) add(item);
+    }
+};
 
 int known_after(const Program &program, const Buffer &buffer) {
-    return std::max(known_after(program, buffer.layout), known_after(program, buffer.offset_size));
-}
-
-int known_after(const Program &program, const Argument &argument) {
-    int step = argument.kind == Argument::SIZE ? known_after(program, argument.number) : -1;
-    if (argument.kind == Argument::VIEW) {
-        const View &view = program.views[argument.number];
-        step = std::max(known_after(program, view.layout), known_after(program, view.offset_size));
-    }
-    for (const Argument &item : argument.items) step = std::max(step, known_after(program, item));
-    return step;
+    KnownAfter known{program};
+    each_size(buffer, std::ref(known));
+    return known.step;
 }
 
 int known_after(const Program &program, const Step &step) {
-    int last = -1;
-    auto add = [&](int size) { last = std::max(last, known_after(program, size)); };
-    for (int number : used_by(program, step))
-        last = std::max(last, known_after(program, program.buffers[number]));
+    KnownAfter known{program};
+    for (int number : used_by(program, step)) each_size(program.buffers[number], std::ref(known));
     if (step.kind == Step::KERNEL) {
         const Kernel &kernel = program.kernels[step.number];
-        for (int size : kernel.sizes) add(size);
-        add(kernel.bytes_size);
-    } else if (step.kind == Step::LAUNCH) {
-        const Launch &launch = program.launches[step.number];
-        for (const auto &given : launch.sizes) add(given.first);
-        for (int size : launch.even) add(size);
-        add(launch.limited);
-        for (int size : launch.grid_sizes) add(size);
-    } else if (step.kind == Step::EXTERN) {
-        const Extern &call = program.externs[step.number];
-        for (const Argument &argument : call.arguments) last = std::max(last, known_after(program, argument));
+        for (int size : kernel.sizes) known(size);
+        if (kernel.bytes_size >= 0) known(kernel.bytes_size);
     }
-    return last;
+    if (step.kind == Step::LAUNCH) each_size(program.launches[step.number], std::ref(known));
+    if (step.kind == Step::EXTERN)
+        for (const Argument &argument : program.externs[step.number].arguments) known.add(argument);
+    return known.step;
 }
 
 // Checks that values that depend on the size of a library result are used only after the call.
@@ -180,7 +168,8 @@ bool sized_before_use(const Program &program) {
         if (early && known_after(program, buffer) >= 0)
             return wrong("scratch memory is there before a call's results are");
     }
-    return known_after(program, program.arena_bytes_size) < 0 ||
+    int size = program.arena_bytes_size;
+    return size < 0 || program.sizes.all[size].step < 0 ||
            wrong("scratch memory is there before a call's results are");
 }
 

@@ -261,6 +261,31 @@ struct Program {
     }
 };
 
+// Calls `visit` for each size on which a part of a program depends.
+template <typename Visit> void each_size(const Layout &layout, Visit visit) {
+    for (const std::vector<int> *sizes : {&layout.shape_sizes, &layout.stride_sizes})
+        for (int size : *sizes)
+            if (size >= 0) visit(size);
+}
+
+template <typename Visit> void each_size(const Buffer &buffer, Visit visit) {
+    each_size(buffer.layout, visit);
+    if (buffer.offset_size >= 0) visit(buffer.offset_size);
+}
+
+template <typename Visit> void each_size(const View &view, Visit visit) {
+    each_size(view.layout, visit);
+    if (view.offset_size >= 0) visit(view.offset_size);
+}
+
+template <typename Visit> void each_size(const Launch &launch, Visit visit) {
+    for (const auto &[size, narrow] : launch.sizes) visit(size);
+    for (int size : launch.even) visit(size);
+    if (launch.limited >= 0) visit(launch.limited);
+    for (int size : launch.grid_sizes)
+        if (size >= 0) visit(size);
+}
+
 // Checks the program as a whole, and finds what calls need to know.  The numbers of a program do not
 // move in memory any more.  False with an error set.
 bool program_check(Program *program);

@@ -15,9 +15,10 @@ class Binder {
 
     bool bind() {
         if (!order()) return false;
-        for (Buffer &buffer : program->buffers)
-            if (buffer.layout.has_dtype()) bind_layout(&buffer.layout);
-        for (size_t i = 0; i < program->buffers.size(); i++) bind_buffer((int)i);
+        for (Buffer &buffer : program->buffers) {
+            bind_layout(&buffer.layout);
+            place(&buffer.offset, buffer.offset_size);
+        }
         for (size_t i = 0; i < program->views.size(); i++) bind_view((int)i);
         for (size_t i = 0; i < program->kernels.size(); i++) bind_kernel((int)i);
         for (size_t i = 0; i < program->launches.size(); i++) bind_launch((int)i);
@@ -142,36 +143,16 @@ class Binder {
             place(&layout->shape[i], layout->shape_sizes[i]);
         for (size_t i = 0; i < layout->stride_sizes.size(); i++)
             place(&layout->strides[i], layout->stride_sizes[i]);
-        for (int size : sizes_of(*layout)) add_once(&group_of(size)->layouts, layout);
-    }
-
-    static std::vector<int> sizes_of(const Layout &layout) {
-        std::vector<int> numbers;
-        for (const std::vector<int> *some : {&layout.shape_sizes, &layout.stride_sizes})
-            for (int size : *some)
-                if (size >= 0) numbers.push_back(size);
-        return numbers;
-    }
-
-    void bind_buffer(int number) {
-        Buffer &buffer = program->buffers[number];
-        place(&buffer.offset, buffer.offset_size);
-    }
-
-    std::vector<int> sizes_of(const View &view) const {
-        const Buffer &buffer = program->buffers[view.buffer];
-        std::vector<int> numbers = sizes_of(view.layout), more = sizes_of(buffer.layout);
-        numbers.insert(numbers.end(), more.begin(), more.end());
-        for (int size : {view.offset_size, buffer.offset_size})
-            if (size >= 0) numbers.push_back(size);
-        return numbers;
+        each_size(*layout, [&](int size) { add_once(&group_of(size)->layouts, layout); });
     }
 
     void bind_view(int number) {
         View &view = program->views[number];
         bind_layout(&view.layout);
         place(&view.offset, view.offset_size);
-        for (int size : sizes_of(view)) add_once(&group_of(size)->views, number);
+        auto add = [&](int size) { add_once(&group_of(size)->views, number); };
+        each_size(view, add);
+        each_size(program->buffers[view.buffer], add);
     }
 
     void bind_kernel(int number) {
@@ -183,13 +164,8 @@ class Binder {
 
     void bind_launch(int number) {
         Launch &launch = program->launches[number];
-        for (int i = 0; i < 3; i++) {
-            place(&launch.extents[i], launch.grid_sizes[i]);
-            if (launch.grid_sizes[i] >= 0) add_once(&group_of(launch.grid_sizes[i])->launches, number);
-        }
-        for (const auto &[size, narrow] : launch.sizes) add_once(&group_of(size)->launches, number);
-        for (int size : launch.even) add_once(&group_of(size)->launches, number);
-        if (launch.limited >= 0) add_once(&group_of(launch.limited)->launches, number);
+        for (int i = 0; i < 3; i++) place(&launch.extents[i], launch.grid_sizes[i]);
+        each_size(launch, [&](int size) { add_once(&group_of(size)->launches, number); });
     }
 
     void bind_extern(int number) {
@@ -204,8 +180,8 @@ class Binder {
     void bind_argument(const Argument &argument, int call) {
         if (argument.kind == Argument::SIZE) group_of(argument.number);
         if (argument.kind == Argument::VIEW)
-            for (int size : sizes_of(program->views[argument.number].layout))
-                add_once(&group_of(size)->externs, call);
+            each_size(program->views[argument.number].layout,
+                      [&](int size) { add_once(&group_of(size)->externs, call); });
         for (const Argument &item : argument.items) bind_argument(item, call);
     }
 };

@@ -78,20 +78,19 @@ class PythonCall {
     }
 
     bool set_out(const Extern &call, PyObject *kwargs) {
-        PyObject *all = PyTuple_New((Py_ssize_t)call.results.size());
+        bool together = call.out_names.size() != call.results.size(); // as a tuple, under one name
+        PyObject *all = PyTuple_New(together ? (Py_ssize_t)call.results.size() : 0);
         bool good = all != nullptr;
         for (size_t i = 0; i < call.results.size() && good; i++) {
             Tensor *tensor = frame.view(call.result_views[i], false);
-            PyObject *object = tensor ? tensor_object(tensor) : nullptr;
+            PyObject *object = tensor ? Py_XNewRef(tensor_object(tensor)) : nullptr;
             good = object != nullptr;
-            if (good) PyTuple_SET_ITEM(all, (Py_ssize_t)i, Py_NewRef(object));
+            if (!together)
+                good = set_named(kwargs, call.out_names[i], object);
+            else if (good)
+                PyTuple_SET_ITEM(all, (Py_ssize_t)i, object);
         }
-        if (good && call.out_names.size() > 1)
-            for (size_t i = 0; i < call.out_names.size() && good; i++)
-                good = set_named(kwargs, call.out_names[i], Py_NewRef(PyTuple_GET_ITEM(all, (Py_ssize_t)i)));
-        else if (good)
-            good = set_named(kwargs, call.out_names[0],
-                             Py_NewRef(call.results.size() == 1 ? PyTuple_GET_ITEM(all, 0) : all));
+        if (good && together) good = set_named(kwargs, call.out_names[0], Py_NewRef(all));
         Py_XDECREF(all);
         return good;
     }
