@@ -169,17 +169,9 @@ def _note_layouts(
     recorder: Recorder, fn: Callable[..., Any], called: tuple[Any, Any], result: Any
 ) -> None:
     """Notes what the call has assumed about sizes, and whether its result shows that."""
-    shape_env, assumptions = recorder.shape_env, recorder.layout_assumptions
     # A gradient may lead back from sizes that come later.
-    is_noted = bool(shape_env.symbols) or recorder.current_call.is_followed
-    if not is_noted and not shape_env.assumed_sizes:
-        return
-    given, results = tuple(fakes_in(called)), tuple(fakes_in((result,)))
-    if is_noted:
-        assumptions.called(fn, called, given, results)
-    if shape_env.assumed_sizes:
-        is_answer = not results and result is not None
-        assumptions.end(recorder.current_call.last, fn, called, given, results, is_answer)
+    if recorder.shape_env.symbols or recorder.current_call.is_followed:
+        recorder.layout_assumptions.called(recorder.current_call.last, fn, called, result)
 
 
 def run_recorded(

@@ -21,31 +21,23 @@ import torch
 import torch.utils._pytree as pytree
 
 from frameloom.capture.guards.thread_warnings import warnings_here
-from frameloom.capture.symbolic.layout_probe import ATTENTION, DROPOUT, SMALL, can_be_tried
+from frameloom.capture.symbolic.layout_probe import (
+    ATTENTION,
+    DROPOUT,
+    SMALL,
+    RecordedCall,
+    Trial,
+    can_be_tried,
+)
 from frameloom.capture.tensors.fake import Fake
-from frameloom.capture.values.numbers.symbolic import SYMBOLS
 from frameloom.errors import let_mistakes_through
 from frameloom.ir.symbolic.atoms import atoms_of, evaluated, is_given_stride, unbacked_in
-from frameloom.ir.symbolic.expr import Int, Size, Symbol
+from frameloom.ir.symbolic.expr import Size, Symbol
 from frameloom.ir.symbolic.shape_env import ShapeEnv
-from frameloom.ir.symbolic.symint import size_of
 
 Values = dict[Symbol, int]
 TRIALS = 40  # most trials for one size
 FEW = 4  # up to this many sizes, all combinations are tried
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class RecordedCall:
-    """A recorded call; `not_1` and `not_0`: its assumptions about symbolic sizes."""
-
-    fn: Callable[..., Any]
-    given: tuple[Any, Any]  # the arguments
-    tensors: tuple[Fake, ...]  # the tensors among the arguments
-    results: tuple[Fake, ...]
-    grad: bool  # the gradient mode
-    not_1: frozenset[Size]
-    not_0: frozenset[Size]
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,13 +202,12 @@ def _candidates(
     return (own + more, own - more)
 
 
-class _Run:
+class _Run(Trial):
     """One run of the calls with these values of symbols."""
 
     def __init__(self, chain: Chain, at: Callable[[Symbol], int]) -> None:
+        super().__init__(at)
         self.chain = chain
-        self.at = at
-        self.made: dict[int, torch.Tensor] = {}
         self.sources: list[Fake] = []
 
     def matches_recording(self) -> bool:
@@ -225,8 +216,8 @@ class _Run:
         with no_modes, torch._C._DisableTorchDispatch(), warnings_here("ignore"):
             if not all(map(self._replay, self.chain.calls)):
                 return False
-            outputs = [self._tensor(f) for f in self.chain.outputs]
-            if not all(map(self._has_recorded_layout, outputs, self.chain.outputs)):
+            outputs = [self.tensor(f) for f in self.chain.outputs]
+            if not all(map(self.has_layout, outputs, self.chain.outputs)):
                 return False
             return self._has_recorded_aliasing() and self._has_recorded_gradients()
 
@@ -238,16 +229,16 @@ class _Run:
         if large:
             return True  # taken from the formulas
         if not can_be_tried(call.fn):
-            return all(self._has_recorded_layout(self._tensor(f), f) for f in fakes)
+            return all(self.has_layout(self.tensor(f), f) for f in fakes)
         if any(f.device.type != "cpu" for f in fakes):
             if call.fn is ATTENTION:
                 return True  # each device has its own kernel
             if call.fn in DROPOUT and all(f.memory is not fakes[0].memory for f in call.results):
-                like = torch.empty_like(self._tensor(fakes[0]))  # the layout on a GPU
-                return all(self._has_recorded_layout(like, f) for f in call.results)
+                like = torch.empty_like(self.tensor(fakes[0]))  # the layout on a GPU
+                return all(self.has_layout(like, f) for f in call.results)
         tensors = self._results(call)
         for t, f in zip(tensors, call.results, strict=True):
-            if t.dtype is not f.dtype or tuple(t.shape) != self._numbers(f.shape):
+            if t.dtype is not f.dtype or tuple(t.shape) != self.numbers(f.shape):
                 return False
             self.made[id(f)] = t
             # PyTorch's own function may have made it as a view of a tensor that is not visible otherwise, and
@@ -255,18 +246,17 @@ class _Run:
             if (base := t._base) is not None:
                 self.made.setdefault(id(f.memory.root), base)
             for source in fakes:
-                if f.memory.version or source.memory.version:
-                    shares = torch._C._is_alias_of(t, self.made[id(source)])  # type: ignore[attr-defined]
-                    if shares is not (f.memory is source.memory):
-                        return False
+                written = f.memory.version or source.memory.version
+                if written and not self.shares_as_recorded(t, f, source):
+                    return False
         return True
 
     def _results(self, call: RecordedCall) -> list[torch.Tensor]:
-        args, kwargs = map(self._plain, call.given)
-        shapes = [self._numbers(f.shape) for f in call.results]
+        args, kwargs = map(self.plain, call.given)
+        shapes = [self.numbers(f.shape) for f in call.results]
         for numbers in (None, *(_data(shapes) if self.chain.shape_env.has_unbacked else ())):
             for f in _deciding(call) if numbers is not None else ():
-                t = self._tensor(f).data
+                t = self.tensor(f).data
                 t.copy_(numbers(t))
             with torch.set_grad_enabled(call.grad):
                 result = call.fn(*args, **kwargs)
@@ -275,50 +265,14 @@ class _Run:
                 return tensors
         raise ValueError("other data decides")
 
-    def _plain(self, a: Any) -> Any:
-        if isinstance(a, Fake):
-            return self._tensor(a)
-        if isinstance(a, torch.device):
-            return torch.device("cpu")
-        if isinstance(a, Size):
-            return evaluated(a, self.at)
-        if isinstance(a, SYMBOLS):
-            return self._number(a)
-        if isinstance(a, list | tuple):
-            return (list if isinstance(a, list) else tuple)(map(self._plain, a))
-        if type(a) is dict:
-            return {k: self._plain(v) for k, v in a.items()}
-        if type(a) is slice:
-            return slice(*map(self._plain, (a.start, a.stop, a.step)))
-        return a
-
-    def _number(self, a: Any) -> Any:
-        """Returns the value of a number. A dynamic number of the program stays dynamic: asking PyTorch for
-        its value would specialize it."""
-        number = getattr(a.node, "number", None)
-        size = size_of(a) if number is None else number.sized
-        return number.hint if size is None else evaluated(size, self.at)  # type: ignore[union-attr]
-
-    def _tensor(self, f: Fake) -> torch.Tensor:
-        tensor = self.made.get(id(f))
-        if tensor is None:
-            tensor = self.made[id(f)] = self._fresh(f)
-            if f.requires_grad and not f.memory.version:
-                tensor.requires_grad_()  # some functions query it
+    def tensor(self, f: Fake) -> torch.Tensor:
+        if id(f) not in self.made:
             self.sources.append(f)
-        return tensor
-
-    def _fresh(self, f: Fake) -> torch.Tensor:
-        shape, strides = self._numbers(f.shape), self._numbers(f.stride())
-        return torch.empty_strided(shape, strides, dtype=f.dtype, device="cpu").zero_()
-
-    def _numbers(self, numbers: Iterable[Int]) -> tuple[int, ...]:
-        return tuple(evaluated(n, self.at) for n in numbers)
+            if f.requires_grad and not f.memory.version:
+                super().tensor(f).requires_grad_()  # some functions query it
+        return super().tensor(f)
 
     # --- what is seen
-
-    def _has_recorded_layout(self, t: torch.Tensor, f: Fake) -> bool:
-        return tuple(t.shape) == self._numbers(f.shape) and t.stride() == self._numbers(f.stride())
 
     def _has_recorded_aliasing(self) -> bool:
         memory: dict[int, Any] = {}
@@ -329,7 +283,7 @@ class _Run:
                 memory[place] = f.memory
                 places.setdefault(id(f.memory), set()).add(place)
         for f in self.chain.outputs:
-            place = storage_of(self._tensor(f))
+            place = storage_of(self.tensor(f))
             if memory.setdefault(place, f.memory) is not f.memory:
                 return False
             if place not in places.setdefault(id(f.memory), {place}):
@@ -340,16 +294,16 @@ class _Run:
         back = self.chain.back
         if back is None:
             return True
-        roots, leaves = ([*map(self._tensor, some)] for some in (back.roots, back.leaves))
+        roots, leaves = ([*map(self.tensor, some)] for some in (back.roots, back.leaves))
         if any(
-            tuple(t.shape) != self._numbers(f.shape) for t, f in zip(roots, back.roots, strict=True)
+            tuple(t.shape) != self.numbers(f.shape) for t, f in zip(roots, back.roots, strict=True)
         ):
             return False  # another op made it
-        seeds = [*map(self._fresh, back.seeds)]
+        seeds = [*map(self.fresh, back.seeds)]
         with torch.autograd.set_multithreading_enabled(False):
             gradients = torch.autograd.grad(roots, leaves, seeds, allow_unused=True)
         for t, f in zip(gradients, back.gradients, strict=True):
-            if t is None or not self._has_recorded_layout(t, f):
+            if t is None or not self.has_layout(t, f):
                 return False
             if not self._aliases_recorded_seeds(t, f, seeds):
                 return False

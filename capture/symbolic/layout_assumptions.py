@@ -16,10 +16,14 @@ import torch
 
 from frameloom.capture.shapes.plain_layouts import base_of, inputs_are_plain, is_surely_plain
 from frameloom.capture.shapes.registry import FRESH
-from frameloom.capture.symbolic.chain_probe import Backward, Chain, RecordedCall, leading_to
-from frameloom.capture.symbolic.layout_probe import can_be_tried, has_recorded_layout
+from frameloom.capture.symbolic.chain_probe import Backward, Chain, leading_to
+from frameloom.capture.symbolic.layout_probe import (
+    RecordedCall,
+    can_be_tried,
+    has_recorded_layout,
+)
 from frameloom.capture.tensors.fake import Fake
-from frameloom.capture.tensors.schema import draws, is_view
+from frameloom.capture.tensors.schema import draws, fakes_in, is_view
 from frameloom.capture.tensors.sized import SizedFake, has_contiguous_strides
 from frameloom.capture.values.numbers.size import lone_symbol
 from frameloom.ir.symbolic.atoms import substitute, unbacked_in
@@ -50,39 +54,41 @@ def _is_mostly_fresh(target: Any) -> bool:
 
 @dataclass(eq=False)
 class Assumption:
-    """An assumption made in a call of `fn`, from tensors over `sources`."""
+    """An assumption made in a call."""
 
+    call: RecordedCall
     sizes: frozenset[Size]
     not_0: frozenset[Size]
-    fn: Callable[..., Any]
-    given: tuple[Any, Any]  # the arguments
-    sources: tuple[Any, ...]
-    results: tuple[Fake, ...]
+    apart: frozenset[Size]
     draws: bool  # whether the call drew random numbers
-    alone: bool = False  # whether it does not change layouts of tensors computed from the results
+    alone: bool  # whether it does not change layouts of tensors computed from the results
     sharing: bool = False  # whether it affects which tensors share memory
-    apart: frozenset[Size] = frozenset()
+
+    @property
+    def sources(self) -> tuple[Any, ...]:
+        return tuple(f.memory for f in self.call.tensors)
 
     def is_0_visible(self, outputs: Sequence[Fake]) -> bool:
         seen = {id(f.memory) for f in outputs}
-        return any(id(f.memory) in seen and not has_strides_if_empty(f) for f in self.results)
+        return any(id(f.memory) in seen and not has_strides_if_empty(f) for f in self.call.results)
 
     def is_visible(self, outputs: Sequence[Fake]) -> bool:
+        call, sources = self.call, self.sources
         seen = {id(f.memory) for f in outputs}
-        made = [f.memory for f in self.results]
-        shares = self.fn in ALIASING or any(m is s for m in made for s in self.sources)
-        if shares and any(m.version for m in (*self.sources, *made)):
+        made = [f.memory for f in call.results]
+        shares = call.fn in ALIASING or any(m is s for m in made for s in sources)
+        if shares and any(m.version for m in (*sources, *made)):
             self.sharing = True
             return True
-        shown = [f for f in self.results if any(_is_view_of(o, f) for o in outputs)]
+        shown = [f for f in call.results if any(_is_view_of(o, f) for o in outputs)]
         if not shown:
             return self.affects_layouts(outputs)
-        if self.fn in ALIASING and any(m.input is not None or id(m) in seen for m in self.sources):
+        if call.fn in ALIASING and any(m.input is not None or id(m) in seen for m in sources):
             self.sharing = True
             return True
         if not all(map(_is_plain, shown)):
             return True
-        if not self.apart and (any(map(unbacked_in, self.sizes)) or not can_be_tried(self.fn)):
+        if not self.apart and (any(map(unbacked_in, self.sizes)) or not can_be_tried(call.fn)):
             return False
         own = {f.node for f in outputs if isinstance(f, SizedFake)}
         return any(f.node in own for f in shown)
@@ -91,25 +97,23 @@ class Assumption:
         """Whether the program can tell that the call copied. A view of the argument would show later writes,
         and autograd notices these if the memory is `saved`. Only several sizes together may make the result a
         view (two equal ones, and a third that is 1), and trials of single sizes do not find these cases."""
-        if self.fn not in ALIASING or any(
-            f.memory is m for f in self.results for m in self.sources
-        ):
+        made, sources = [f.memory for f in self.call.results], self.sources
+        if self.call.fn not in ALIASING or any(m is s for m in made for s in sources):
             return False
-        if any(m.version for m in (*self.sources, *(f.memory for f in self.results))):
+        if any(m.version for m in (*sources, *made)):
             return True
         seen = {id(f.memory) for f in outputs}
-        shown = any(_is_view_of(o, f) for f in self.results for o in outputs)
-        return (shown or any(f.memory in saved for f in self.results)) and any(
-            m.input is not None or id(m) in seen for m in self.sources
+        shown = any(_is_view_of(o, f) for f in self.call.results for o in outputs)
+        return (shown or any(m in saved for m in made)) and any(
+            m.input is not None or id(m) in seen for m in sources
         )
 
     def note(self, for_all: bool = False) -> None:
         """Makes guards for those sizes for which PyTorch's result differs where they are 1; for all sizes if
         `for_all`."""
         for n in self.sizes:
-            call = self.fn, *self.given
             if for_all or not has_recorded_layout(
-                n, self.sizes, *call, self.results, self.sharing, self.draws
+                n, self.sizes, self.call, self.sharing, self.draws
             ):
                 n.shape_env.assume_not_0(n - 1)
         for n in self.apart:
@@ -117,10 +121,10 @@ class Assumption:
 
     def affects_layouts(self, outputs: Sequence[Fake]) -> bool:
         """Whether the layout of an output may depend on that of a result."""
-        if self.alone or self.fn in COPYING:
+        if self.alone or self.call.fn in COPYING:
             return False
         ends = {f.node for f in outputs if isinstance(f, SizedFake) and self._depends_on_order(f)}
-        open_ = (f for f in self.results if isinstance(f, SizedFake) and len(f.own_shape) > 1)
+        open_ = (f for f in self.call.results if isinstance(f, SizedFake) and len(f.own_shape) > 1)
         stack = [f.node for f in open_ if not _is_mostly_fresh(base_of(f.node).target)]
         passed = set(stack)
         while stack:
@@ -246,39 +250,54 @@ class LayoutAssumptions:
         del self._assumptions[n_assumptions:]
         del self._calls[n_calls:]
 
-    def end(
+    def called(
         self,
         last: torch.fx.Node,
         fn: Callable[..., Any],
         given: tuple[Any, Any],
-        arguments: Sequence[Fake],
-        results: Sequence[Fake],
-        is_answer: bool = False,
+        result: Any,
     ) -> None:
-        """Notes that `fn` was recorded, after the node `last`. `is_answer`: its result is not a tensor, so
-        the program sees it at once (`x.is_contiguous()`)."""
-        assumed_sizes = self._shape_env.assumed_sizes
-        sizes, not_0 = frozenset(assumed_sizes.not_1), frozenset(assumed_sizes.not_0)
-        alone = frozenset(assumed_sizes.alone - sizes)
-        if is_answer:
+        """Notes that `fn` was recorded, after the node `last`. A result that is not a tensor (of
+        `x.is_contiguous()`) is seen by the program at once."""
+        assumed = self._shape_env.assumed_sizes
+        results, not_1, not_0 = (
+            (*fakes_in((result,)),),
+            frozenset(assumed.not_1),
+            frozenset(assumed.not_0),
+        )
+        call = RecordedCall(
+            fn,
+            given,
+            (*fakes_in(given),),
+            results,
+            torch.is_grad_enabled(),
+            not_1 | assumed.alone,
+            not_0,
+        )
+        self._calls.append(call)
+        if not results and result is not None:
             self._shape_env.assume_sizes()
-            return
-        if not assumed_sizes:
-            return
-        sources = tuple(f.memory for f in arguments)
-        made, drawn = tuple(results), _draws_behind(last)
-        if sizes or not_0:
-            self._assumptions.append(Assumption(sizes, not_0, fn, given, sources, made, drawn))
-        nothing: frozenset[Any] = frozenset()
-        if alone:
-            self._assumptions.append(
-                Assumption(alone, nothing, fn, given, sources, made, drawn, True)
+        elif assumed:
+            nothing: frozenset[Any] = frozenset()
+            drawn = _draws_behind(last)
+            self._assumptions += [
+                Assumption(call, sizes, not_0_too, apart, drawn, alone)
+                for sizes, not_0_too, apart, alone in (
+                    (not_1, not_0, nothing, False),
+                    (frozenset(assumed.alone - not_1), nothing, nothing, True),
+                    (nothing, nothing, frozenset(assumed.apart), False),
+                )
+                if sizes or not_0_too or apart
+            ]
+        elif fn in ALIASING:
+            # PyTorch caches such properties of a tensor: the answer may rest on an assumption of an earlier
+            # call.
+            sources = tuple(f.memory for f in call.tensors)
+            before = (
+                a for a in self._assumptions if a.call.fn in ALIASING and a.sources == sources
             )
-        if assumed_sizes.apart:
-            apart = frozenset(assumed_sizes.apart)
-            self._assumptions.append(
-                Assumption(nothing, nothing, fn, given, sources, made, drawn, apart=apart)
-            )
+            if (known := next(before, None)) is not None:
+                self._assumptions.append(replace(known, call=call))
 
     def answer(self, fn: Callable[..., Any], *given: Any) -> Any:
         """Returns an answer of `fn` about layouts that decides how the capture continues; its assumptions
@@ -291,26 +310,6 @@ class LayoutAssumptions:
     def compared(self, *fakes: Fake) -> None:
         """Notes that the program has compared these tensors by identity."""
         self._compared += fakes
-
-    def called(
-        self, fn: Callable[..., Any], given: tuple[Any, Any], tensors: Sequence[Fake], results: Sequence[Fake]
-    ) -> None:  # fmt: skip
-        """Notes a recorded call of `fn` with the arguments `given`, which contain `tensors`."""
-        assumed_sizes, grad = self._shape_env.assumed_sizes, torch.is_grad_enabled()
-        not_1, not_0 = (
-            frozenset(assumed_sizes.not_1 | assumed_sizes.alone),
-            frozenset(assumed_sizes.not_0),
-        )
-        self._calls.append(
-            RecordedCall(fn, given, tuple(tensors), tuple(results), grad, not_1, not_0)
-        )
-        if fn in ALIASING and not assumed_sizes:
-            # PyTorch caches such properties of a tensor: the answer may rest on an assumption of an earlier
-            # call.
-            sources = tuple(f.memory for f in tensors)
-            before = (a for a in self._assumptions if a.fn in ALIASING and a.sources == sources)
-            if (known := next(before, None)) is not None:
-                self._assumptions.append(replace(known, fn=fn, given=given, results=tuple(results)))
 
     def make_guards(self, outputs: Sequence[Fake]) -> None:
         """Makes guards of visible assumptions at the end of the recording."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, MethodWrapperType
 from typing import Any
 
@@ -43,24 +44,85 @@ def can_be_tried(fn: Callable[..., Any]) -> bool:
     return isinstance(fn, IN_C)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class RecordedCall:
+    """A recorded call; `not_1` and `not_0`: its assumptions about symbolic sizes."""
+
+    fn: Callable[..., Any]
+    given: tuple[Any, Any]  # the arguments
+    tensors: tuple[Fake, ...]  # the tensors among the arguments
+    results: tuple[Fake, ...]
+    grad: bool  # the gradient mode
+    not_1: frozenset[Size]
+    not_0: frozenset[Size]
+
+
+class Trial:
+    """Small tensors of zeros in place of recorded ones, for these values of the symbols."""
+
+    def __init__(self, at: Callable[[Symbol], int]) -> None:
+        self.at = at
+        self.made: dict[int, torch.Tensor] = {}
+
+    def numbers(self, numbers: Iterable[Int]) -> tuple[int, ...]:
+        return tuple(evaluated(n, self.at) for n in numbers)
+
+    def fresh(self, f: Fake) -> torch.Tensor:
+        shape, strides = self.numbers(f.shape), self.numbers(f.stride())
+        return torch.empty_strided(shape, strides, dtype=f.dtype, device="cpu").zero_()
+
+    def tensor(self, f: Fake) -> torch.Tensor:
+        tensor = self.made.get(id(f))
+        if tensor is None:
+            tensor = self.made[id(f)] = self.fresh(f)
+        return tensor
+
+    def plain(self, a: Any) -> Any:
+        """Returns an argument of a call without recorded tensors and symbols."""
+        if isinstance(a, Fake):
+            return self.tensor(a)
+        if isinstance(a, torch.device):
+            return torch.device("cpu")
+        if isinstance(a, Size):
+            return evaluated(a, self.at)
+        if isinstance(a, SYMBOLS):
+            return self._number(a)
+        if isinstance(a, list | tuple):
+            return (list if isinstance(a, list) else tuple)(map(self.plain, a))
+        if type(a) is dict:
+            return {k: self.plain(v) for k, v in a.items()}
+        if type(a) is slice:
+            return slice(*map(self.plain, (a.start, a.stop, a.step)))
+        return a
+
+    def _number(self, a: Any) -> Any:
+        """Returns the value of a number. A dynamic number of the program stays dynamic: asking PyTorch for
+        its value would specialize it."""
+        number = getattr(a.node, "number", None)
+        size = size_of(a) if number is None else number.sized
+        return number.hint if size is None else evaluated(size, self.at)  # type: ignore[union-attr]
+
+    def has_layout(self, t: torch.Tensor, f: Fake) -> bool:
+        """Whether `t` has the recorded shape and strides."""
+        return tuple(t.shape) == self.numbers(f.shape) and t.stride() == self.numbers(f.stride())
+
+    def shares_as_recorded(self, t: torch.Tensor, f: Fake, source: Fake) -> bool:
+        """Whether `t`, in place of `f`, shares memory with the tensor in place of `source` if these do."""
+        shares = torch._C._is_alias_of(t, self.made[id(source)])  # type: ignore[attr-defined]
+        return bool(shares) is (f.memory is source.memory)
+
+
 def has_recorded_layout(
-    size: Size,
-    others: Iterable[Size],
-    fn: Callable[..., Any],
-    args: Any,
-    kwargs: Any,
-    results: Sequence[Fake],
-    sharing: bool,
-    draws: bool,
+    size: Size, others: Iterable[Size], call: RecordedCall, sharing: bool, draws: bool
 ) -> bool:
-    """Whether the results of `fn(*args, **kwargs)` are as recorded wherever `size` is 1. An error of PyTorch
-    is ignored where one of `others` is 1, which may be its reason. `sharing`: also compares which tensors
-    share memory. `draws`: whether the call draws random numbers."""
+    """Whether the results of the call are as recorded wherever `size` is 1. An error of PyTorch is ignored
+    where one of `others` is 1, which may be its reason. `sharing`: also compares which tensors share memory.
+    `draws`: whether the call draws random numbers."""
     known = size.shape_env.resolved(size)
     if not isinstance(known, Size):
         return known != 1
     size, others = known, [size.shape_env.resolved(n) for n in others]
-    given = [a for a in pytree.tree_leaves((args, kwargs)) if isinstance(a, Fake)]
+    fn, given, results = call.fn, call.tensors, call.results
     numbers = [n for f in (*given, *results) for n in (*f.shape, *f.stride()) if isinstance(n, Size)]  # fmt: skip
     symbols = sorted(
         {s for n in (*numbers, size, *others) for s in atoms_of(n)}, key=lambda s: s.name
@@ -76,19 +138,18 @@ def has_recorded_layout(
     trials = 0
     try:
         for values in _assignments(symbols):
-            at = values.__getitem__
-            if any(evaluated(n, at) < 1 for f in (*given, *results) for n in f.shape):
+            trial = Trial(values.__getitem__)
+            shapes = [trial.numbers(f.shape) for f in (*given, *results)]
+            if any(n < 1 for shape in shapes for n in shape) or evaluated(size, trial.at) != 1:
                 continue
-            if evaluated(size, at) != 1:
-                continue
-            if any(math.prod(_at(f.shape, at)) > SMALL for f in (*given, *results)):
+            if any(math.prod(shape) > SMALL for shape in shapes):
                 continue
             try:
-                matches = _as_recorded(at, fn, args, kwargs, given, results, sharing)
+                matches = _is_as_recorded(trial, call, sharing)
             # this case proves nothing, unless only `size` can be the reason
             except Exception as error:
                 let_mistakes_through(error)
-                if any(not same(n, size) and evaluated(n, at) == 1 for n in others):
+                if any(not same(n, size) and evaluated(n, trial.at) == 1 for n in others):
                     continue
                 return False
             trials += 1
@@ -107,48 +168,14 @@ def _assignments(symbols: Sequence[Symbol]) -> Iterator[dict[Symbol, int]]:
         yield dict(zip(symbols, values, strict=True))
 
 
-def _as_recorded(
-    at: Callable[[Symbol], int],
-    fn: Callable[..., Any],
-    args: Any,
-    kwargs: Any,
-    given: Sequence[Fake],
-    results: Sequence[Fake],
-    sharing: bool,
-) -> bool:
-    made = {id(f): _zeros(f, at) for f in given}
-
-    def plain(a: Any) -> Any:
-        if isinstance(a, Fake):
-            return made[id(a)]
-        if isinstance(a, torch.device):
-            return torch.device("cpu")
-        if isinstance(a, Size):
-            return evaluated(a, at)
-        if isinstance(a, SYMBOLS):
-            return evaluated(size_of(a), at)
-        return a
-
-    args, kwargs = pytree.tree_map(plain, (args, kwargs))
+def _is_as_recorded(trial: Trial, call: RecordedCall, sharing: bool) -> bool:
+    args, kwargs = map(trial.plain, call.given)
     with torch._C._DisableTorchDispatch(), torch.no_grad(), warnings_here("ignore"):
-        result = fn(*args, **kwargs)
+        result = call.fn(*args, **kwargs)
     tensors = [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
-    if len(tensors) != len(results):
-        return False
-    for t, f in zip(tensors, results, strict=True):
-        if t.dtype is not f.dtype or tuple(t.shape) != _at(f.shape, at) or t.stride() != _at(f.stride(), at):  # fmt: skip
-            return False
-        for source in given if sharing else ():
-            shares = torch._C._is_alias_of(t, made[id(source)])  # type: ignore[attr-defined]
-            if shares is not (f.memory is source.memory):
-                return False
-    return True
-
-
-def _zeros(f: Fake, at: Callable[[Symbol], int]) -> torch.Tensor:
-    shape, strides = _at(f.shape, at), _at(f.stride(), at)
-    return torch.empty_strided(shape, strides, dtype=f.dtype, device="cpu").zero_()
-
-
-def _at(numbers: Iterable[Int], at: Callable[[Symbol], int]) -> tuple[int, ...]:
-    return tuple(evaluated(n, at) for n in numbers)
+    return len(tensors) == len(call.results) and all(
+        t.dtype is f.dtype
+        and trial.has_layout(t, f)
+        and (not sharing or all(trial.shares_as_recorded(t, f, source) for source in call.tensors))
+        for t, f in zip(tensors, call.results, strict=True)
+    )
