@@ -93,6 +93,24 @@ class Node(NumberNode):
     def wrap_float(self, number: float) -> FloatNode:
         return FloatNode(self.shape_env, number)
 
+    def __getattr__(self, name: Any) -> Any:
+        """Returns the method for an operator: of sizes it stays in the algebra, except where the result is
+        a float."""
+        if (compared := COMPARISONS.get(name)) is not None:
+            return lambda other: TruthNode(self.shape_env, compared, (self.size, other.size))
+        fn = ARITHMETIC.get(name)
+        if fn is not None and self.is_int():
+            return lambda *others: SizeNode(
+                self.shape_env, fn(self.size, *(o.size for o in others))
+            )
+        real = fn or REAL.get(name)
+        if real is None:
+            raise AttributeError(name)
+        return lambda *others: FloatNode(
+            self.shape_env,
+            float(real(*(n.size if n.is_float() else int(n.size) for n in (self, *others)))),
+        )
+
 
 class SizeNode(Node):
     """The node of `size`, a Size or an int."""
@@ -155,54 +173,22 @@ class SizeNode(Node):
 
     is_non_overlapping_and_dense_indicator = is_non_overlapping_and_dense
 
-    def __getattr__(self, name: Any) -> Any:
-        fn = ARITHMETIC.get(name)
-        if fn is not None:
-            return lambda *others: SizeNode(
-                self.shape_env, fn(self.size, *(o.size for o in others))
-            )
-        compared = COMPARISONS.get(name)
-        if compared is not None:
-            return lambda other: TruthNode(self.shape_env, compared, (self.size, other.size))
-        real = REAL.get(name)
-        if real is None:
-            raise AttributeError(name)
-        return lambda *others: FloatNode(
-            self.shape_env,
-            real(*(n.value if isinstance(n, FloatNode) else int(n.size) for n in (self, *others))),
-        )
-
 
 class FloatNode(Node):
     """A float computed from sizes, which were specialized for it."""
 
     def __init__(self, shape_env: ShapeEnv, value: float) -> None:
         self.shape_env = shape_env
-        self.value = value
-
-    @property
-    def size(self) -> float:
-        return self.value
+        self.size = value
 
     def is_float(self) -> bool:
         return True
 
     def guard_float(self, file: Any, line: Any) -> float:
-        return self.value
+        return self.size
 
     def maybe_as_float(self) -> float:
-        return self.value
-
-    def __getattr__(self, name: Any) -> Any:
-        fn = {**ARITHMETIC, **REAL}.get(name)
-        if fn is not None:
-            return lambda *others: FloatNode(
-                self.shape_env, fn(self.value, *(float(o.size) for o in others))
-            )
-        compared = COMPARISONS.get(name)
-        if compared is None:
-            raise AttributeError(name)
-        return lambda other: TruthNode(self.shape_env, compared, (self.value, other.size))
+        return self.size
 
 
 class TruthNode(Node):
