@@ -40,7 +40,7 @@ EMPTY = least(lambda: None)
 
 def walk_time(jitted, slots, entry=-1):
     guards, function = jitted.entries[entry].guards, jitted.__wrapped__
-    nothing = _capture.Guards(function.__code__)
+    nothing = _capture.Guards()
     assert guards.passes(slots, function)
     return least(lambda: guards.passes(slots, function), 50) - least(
         lambda: nothing.passes(slots, function), 50

@@ -18,20 +18,9 @@ class Guards:
     Objects pinned by "is"/"type" checks are held weakly where their type allows (a dead one fails), else strongly.
     """
 
-    def __init__(self, code: CodeType) -> None: ...
-    # roots
-    def arg(self, position: int) -> int:
-        """The argument in localsplus slot `position`: positional, then keyword-only, then the *args tuple, then the **kwargs dict."""
-    def cell(self, position: int) -> int:
-        """Content of the function's free variable `position` (co_freevars order); an empty cell fails."""
-    def globals(self) -> int:
-        """The function's globals dict."""
-    def object(self, obj: object) -> int:
-        """A pinned object, e.g. another module's globals dict or a class (held strongly)."""
-    # children
-    def child(self, parent: int, kind: str, key: object = None) -> int:
-        """`kind` is a row of capture/native/guard_loads.c; a comment at the row says what `key` is."""
-    # checks
+    def load(self, parent: int | None, kind: str, key: object, path: str) -> int:
+        """A new node.  `kind` is a row of capture/native/guard_loads.c; a comment at the row says what `key` is.  `parent`: None for
+        a root, which comes from the call.  `path`: the node in the user's words ("self.layers[3].weight"), for messages."""
     def check(self, node: int, kind: str, value: object = None) -> None:
         """`kind` is a row of capture/native/guard_objects.c, guard_containers.c, guard_tensors.c, guard_lengths.c,
         guard_numbers.c or guard_sizes.c; a comment at the row says what `value` is."""
@@ -40,12 +29,10 @@ class Guards:
         autocast.  Checked before anything else."""
     def slot(self, node: int) -> int:
         """Collect the loaded object; returns its position among the collected ones."""
-    def describe(self, node: int, path: str) -> None:
-        """The node's path in the user's words ("self.layers[3].weight"), for messages."""
-    def explain_failure(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any] | None, function: FunctionType
-    ) -> str | None:
-        """The first failing check in words with expected and found values, or None if all pass."""
+    def explain_failure(self, slots: tuple[Any, ...], function: FunctionType) -> str | None:
+        """The first check that fails for these bound arguments, in words with expected and found values; None if all pass."""
+    def is_stale(self) -> bool:
+        """Whether no call is ever accepted again, as after a write to a tensor that must be unchanged."""
     def texts(self) -> list[str]:
         """Every check in words, for `explain` and guards.txt."""
 
@@ -101,10 +88,10 @@ class JitFunction:
     def __init__(
         self,
         function: FunctionType,
-        on_miss: Callable[[JitFunction, tuple[Any, ...], dict[str, Any] | None], Entry | None],
+        on_miss: Callable[[JitFunction, tuple[Any, ...]], Entry | None],
         takes_state: bool = False,
     ) -> None:
-        """on_miss(self, slots, None): `slots` are the bound arguments in localsplus order (defaults filled in).  It returns the
+        """on_miss(self, slots): `slots` are the bound arguments in localsplus order (defaults filled in).  It returns the
         Entry to run for this call (already added by it, or not), or None for the plain function.  Wrong arguments
         never reach it: the plain function is called and raises its own TypeError.
         `takes_state`: it is called with one list, whose items are the slots; the function that runs empties it."""
@@ -118,10 +105,9 @@ def hook_enter() -> None:
     """Count one user of the hook in this thread (nests)."""
 
 def hook_exit() -> None: ...
-def hook_suspend() -> bool:
-    """Turn the thread's flag off (while compiling); returns what it was, for hook_restore."""
+def hook_suspend(yes: bool) -> bool:
+    """Whether frames of this thread are left alone, as while compiling; returns whether they were before."""
 
-def hook_restore(previous: bool) -> None: ...
 def stack_room() -> int:
     """How many more calls the recursion limit lets this thread make from here."""
 
@@ -140,21 +126,17 @@ def set_frame_callback(
 
 def code_entries(code: CodeType) -> list[Entry]: ...
 def forget_code(code: CodeType) -> None: ...
-def calls_suspend() -> bool:
-    """Jitted calls of this thread run plainly from now on; the previous state, for calls_restore."""
-
-def calls_restore(previous: bool) -> None: ...
+def calls_suspend(yes: bool) -> bool:
+    """Whether jitted calls of this thread run plainly from now on; returns whether they did before."""
 
 # --- facts
 def add_sequence_type(type: type) -> None:
     """Guards may read the length and the items of its exact instances. Its C code must run no Python, and the
     items that it returns must be held by the instance."""
 
-LOADS: dict[str, str | Callable[..., Any]]
-"""The kinds of loads: the name of the attribute that does the same in Python, or a function (object, key) that does."""
-
-def child_path(kind: str, parent: str, key: object) -> str:
-    """The path of what a load gets from the object at the path `parent`."""
+LOADS: dict[str, tuple[str | Callable[..., Any], str]]
+"""The kinds of loads from a parent: the name of the attribute that does the same in Python, or a function (object, key) that
+does; and the format of the path, of the parent's path and the key."""
 
 def supported() -> str | None:
     """None if this interpreter is known, else why not (one line)."""

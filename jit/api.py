@@ -186,11 +186,11 @@ class disable:
         return disable(fn)
 
     def __enter__(self) -> disable:
-        self._previous.append(_capture.calls_suspend())
+        self._previous.append(_capture.calls_suspend(True))
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _capture.calls_restore(self._previous.pop())
+        _capture.calls_suspend(self._previous.pop())
 
 
 def graph_break(reason: str = "") -> None:

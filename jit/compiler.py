@@ -57,7 +57,7 @@ def forget_compiled() -> None:
 def _entry_for(jitted: Any, slots: tuple[Any, ...]) -> Any:
     """Returns the entry that another thread made for this case in the meantime, or None."""
     for entry in reversed(jitted.entries):
-        if entry.guards.explain_failure(slots, None, jitted.__wrapped__) is None:
+        if entry.guards.explain_failure(slots, jitted.__wrapped__) is None:
             return entry
     return None
 
@@ -71,7 +71,7 @@ def _cached_cast() -> Any:
 
 
 class Compiler:
-    """`compiler(jitted, slots, None)` returns the Entry for a call, or None for plain Python."""
+    """`compiler(jitted, slots)` returns the Entry for a call, or None for plain Python."""
 
     def __init__(self, name: str, options: Options) -> None:
         self.options = options
@@ -97,10 +97,10 @@ class Compiler:
         """Whether the recursion limit leaves too little room for a compile here."""
         return _capture.stack_room() < self._stack
 
-    def __call__(self, jitted: Any, slots: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+    def __call__(self, jitted: Any, slots: tuple[Any, ...]) -> Any:
         if builtins_are_replaced() or self.too_deep:
             return None
-        suspended = _capture.hook_suspend()
+        suspended = _capture.hook_suspend(True)
         lock = compile_lock()
         waited = not lock.acquire(blocking=False)
         try:
@@ -119,7 +119,7 @@ class Compiler:
             finally:
                 lock.release()
         finally:
-            _capture.hook_restore(suspended)
+            _capture.hook_suspend(suspended)
 
     def _drop_stale(self, jitted: Any) -> None:
         """Drops entries whose frozen tensors were written to, and so frees what was computed from these.
@@ -268,7 +268,7 @@ class Compiler:
         # An entry with symbolic sizes, or else the newest.
         several = (e for e in entries if e.varies and e.kind != "plain")
         guards = next(several, entries[-1]).guards
-        return guards.explain_failure(slots, None, jitted.__wrapped__) or "guards pass now"
+        return guards.explain_failure(slots, jitted.__wrapped__) or "guards pass now"
 
     def _explain_limit(self, jitted: Any, slots: tuple[Any, ...]) -> None:
         notice(

@@ -49,7 +49,7 @@ class FrameCompiler(Compiler):
         if len(self.entries) >= MAX_ENTRIES:
             return None
         graphs = self.graphs
-        entry = self(Target(function, self), slots, None)
+        entry = self(Target(function, self), slots)
         if entry is None and self.too_deep:
             return False
         plain = entry is not None and entry.kind == "plain"

@@ -361,13 +361,13 @@ def _isolate(compiled: Compiled, captured: CapturedGraph) -> Compiled:
     views, recorded = captured.views, captured.recorded_views
 
     def run(*inputs: Any) -> Any:
-        suspended = _capture.hook_suspend()
+        suspended = _capture.hook_suspend(True)
         try:
             # The graph contains the casts that the program's settings require.
             with torch.no_grad(), without_autocast():
                 outputs = compiled(*inputs)
         finally:
-            _capture.hook_restore(suspended)
+            _capture.hook_suspend(suspended)
         if views_behind:
             return tuple([as_new(m, inputs) for m in outputs])
         return as_recorded(

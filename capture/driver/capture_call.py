@@ -52,7 +52,7 @@ def capture_call(jitted: Any, slots: tuple[Any, ...], compiler: Compiler, trail:
         follow = len(jitted.entries) < MAX_POSITIONS
         entry = _capture_with_retries(function, slots, compiler, trail, follow)
         policy = session_of(compiler).dynamic_policy
-        if policy.replaces_ones and entry.guards.explain_failure(slots, None, function) is not None:
+        if policy.replaces_ones and entry.guards.explain_failure(slots, function) is not None:
             # The code depends on which sizes are 1.
             policy.small_apart = True
             jitted.add(entry)
@@ -256,7 +256,7 @@ class Capture:
 
     def _plain(self, reason: str) -> Any:
         guard_sizes(self.tracer)
-        built = self.tracer.guards.build(self.function.__code__)
+        built = self.tracer.guards.build()
         if self.spec is None:  # code behind a break is not a case of its own
             self.compiler.add_plain(f"{self.function.__qualname__}: {reason}")
         self.compiler.add_guards(built.guards)

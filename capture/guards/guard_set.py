@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any, NamedTuple
 
 from frameloom.capture import _capture
@@ -110,9 +110,9 @@ class GuardSet:
     def __len__(self) -> int:
         return len(self._checks)
 
-    def build(self, code: CodeType, apart: Sequence[Origin] = ()) -> BuiltGuards:
+    def build(self, apart: Sequence[Origin] = ()) -> BuiltGuards:
         """Builds the guards. `apart`: tensors that must not share memory."""
-        built = BuiltGuards(code, self._roots)
+        built = BuiltGuards(self._roots)
         built.guards.global_state()
         self._build_lookups(built, 0)
         known = len(self.lookups)
@@ -146,43 +146,41 @@ class GuardSet:
 class BuiltGuards:
     """The C tree, and the node of each source."""
 
-    def __init__(self, code: CodeType, roots: Roots) -> None:
-        self.guards = _capture.Guards(code)
+    def __init__(self, roots: Roots) -> None:
+        self.guards = _capture.Guards()
         self._roots = roots
         self._nodes: dict[int, int] = {}
 
     def node(self, origin: Origin) -> int:
         node = self._nodes.get(id(origin))
         if node is None:
-            node = self._nodes[id(origin)] = self._make(origin)
-            self.guards.describe(node, origin.path())
+            node = self._nodes[id(origin)] = self._load(origin)
         return node
 
     def lookup(self, cls: type, key: Any, attribute: Any) -> None:
         """Adds the check that the raw attribute of a class is unchanged. `key`: its name, or its name and the
         class after which it was looked up."""
-        node = self.node(self._roots.object(cls))
+        origin = self._roots.object(cls)
+        node, path = self.node(origin), origin.path()
         if key is ORDER:
-            self.guards.check(self.guards.child(node, "class_order"), "is", attribute)
+            order = self.guards.load(node, "class_order", None, f"{path}.__mro__")
+            self.guards.check(order, "is", attribute)
         elif attribute is MISSING:
             self.guards.check(node, "no_class_attr", key)
         else:
             kind = "equal" if type(attribute) in LITERALS else "is"
-            self.guards.check(self.guards.child(node, "class_attr", key), kind, attribute)
+            name = key[0] if isinstance(key, tuple) else key
+            stored = self.guards.load(node, "class_attr", key, f"{path}.{name}")
+            self.guards.check(stored, kind, attribute)
 
-    def _make(self, origin: Origin) -> int:
-        if origin.base is not None:
-            kind = SOURCE_KINDS[origin.kind].guard
-            if kind == "attr" and origin.base.kind == "object" and is_stored(origin):
-                kind = "class_attr"
-            return self.guards.child(self.node(origin.base), kind, origin.key)
-        if origin.kind == "arg":
-            return self.guards.arg(self._roots.position(origin))
-        if origin.kind == "cell":
-            return self.guards.cell(self._roots.position(origin))
-        if origin.kind == "globals":
-            return self.guards.globals()
-        return self.guards.object(origin.key)
+    def _load(self, origin: Origin) -> int:
+        kind, key, base = SOURCE_KINDS[origin.kind].guard, origin.key, origin.base
+        if kind == "attr" and base is not None and base.kind == "object" and is_stored(origin):
+            kind = "class_attr"
+        if kind in ("arg", "cell"):
+            key = self._roots.position(origin)
+        parent = None if base is None else self.node(base)
+        return self.guards.load(parent, kind, key, origin.path())
 
 
 def _identity(item: Any) -> Any:

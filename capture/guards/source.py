@@ -79,17 +79,17 @@ REGISTRIES = frozenset({"_modules", "_parameters", "_buffers"})
 
 
 class SourceKind(NamedTuple):
-    """What a kind of source does. `guard`: the load of the guard tree, for one that has a base; `load` and
-    `path` as those of `Origin`."""
+    """What a kind of source does. `guard`: the load of the guard tree; `load` and `path` as those of
+    `Origin`."""
 
     guard: str
     load: Callable[[Origin, CodeBuilder], None]
     path: Callable[[Origin], str]
 
 
-def _native(name: str, reader: Any) -> SourceKind:
+def _native(name: str, reader: Any, shown: str) -> SourceKind:
     """Makes the record of a row of guard_loads.c. `reader`: the attribute that new code loads, or the function
-    that it calls."""
+    that it calls. `shown`: the format of the path."""
 
     def load(origin: Origin, code: CodeBuilder) -> None:
         if isinstance(reader, str):
@@ -99,7 +99,7 @@ def _native(name: str, reader: Any) -> SourceKind:
 
     def path(origin: Origin) -> str:
         assert origin.base is not None
-        return _capture.child_path(name, origin.base.path(), origin.key)
+        return shown.format(origin.base.path(), origin.key)
 
     return SourceKind(name, load, path)
 
@@ -145,12 +145,12 @@ def _key_path(origin: Origin) -> str:
     return f"{parent.path()}[{shown}]"
 
 
-_NATIVE = {name: _native(name, reader) for name, reader in _capture.LOADS.items()}
+_NATIVE = {name: _native(name, *row) for name, row in _capture.LOADS.items()}
 SOURCE_KINDS = _NATIVE | {
-    "arg": SourceKind("", lambda origin, code: code.load_argument(origin.key), _name),
-    "cell": SourceKind("", lambda origin, code: code.emit("LOAD_DEREF", origin.key), _name),
-    "globals": SourceKind("", lambda _, code: code.load_globals(), lambda _: "globals()"),
-    "object": SourceKind("", lambda origin, code: code.load_const(origin.key), _object_path),
+    "arg": SourceKind("arg", lambda origin, code: code.load_argument(origin.key), _name),
+    "cell": SourceKind("cell", lambda origin, code: code.emit("LOAD_DEREF", origin.key), _name),
+    "globals": SourceKind("globals", lambda _, code: code.load_globals(), lambda _: "globals()"),
+    "object": SourceKind("object", lambda origin, code: code.load_const(origin.key), _object_path),
     "attr": _NATIVE["attr"]._replace(load=lambda origin, code: code.load_attr(origin.key)),
     "item": _NATIVE["item"]._replace(load=_subscript),
     "key": _NATIVE["key"]._replace(load=_subscript, path=_key_path),

@@ -12,6 +12,13 @@ void bound_release(Bound *bound) {
     bound->owned = 0;
 }
 
+PyObject *call_slots(const Call *call) {
+    PyObject *slots = PyTuple_New(call->slot_count);
+    for (Py_ssize_t i = 0; slots && i < call->slot_count; i++)
+        PyTuple_SET_ITEM(slots, i, Py_XNewRef(call->slots[i]));
+    return slots;
+}
+
 /* Slot of the argument called `name`, -1 if there is none that may be given by name. */
 static Py_ssize_t find_name(PyCodeObject *code, Py_ssize_t total, PyObject *name) {
     PyObject *const *names = ((PyTupleObject *)code->co_localsplusnames)->ob_item;

@@ -8,6 +8,8 @@
 
 #include "compat.h"
 
+#include <string.h>
+
 /* One call as guards see it; all references are borrowed from the caller. */
 typedef struct {
     PyObject *const *slots; /* bound arguments in the order of localsplus */
@@ -72,6 +74,27 @@ typedef struct {
 extern TorchHeader torch_header;
 /* Measures at the first call; 0, or -1 with an exception set (PyTorch cannot be imported). */
 int torch_header_ready(void);
+PyObject *torch_c(const char *name);                       /* torch._C.<name>, a new reference */
+PyObject *torch_ask(const char *name, PyObject *argument); /* calls it; `argument` may be NULL */
+/* The attribute at `path` ("a.b()" means: get a, then call b), a new reference; and as an integer, -1 with an
+ * exception on failure. */
+PyObject *attribute_at(PyObject *object, const char *path);
+int64_t number_at(PyObject *object, const char *path);
+int64_t dispatch_keys(PyObject *tensor); /* -1 with an exception on failure */
+
+enum { OBJECT_IMPL = 16 }; /* offset of the pointer to a tensor's header in the object */
+static inline const char *impl_of(PyObject *tensor) { return *(char **)((char *)tensor + OBJECT_IMPL); }
+static inline int64_t word(const char *at) {
+    int64_t value;
+    memcpy(&value, at, 8);
+    return value;
+}
+static inline int32_t half_word(const char *at) {
+    int32_t value;
+    memcpy(&value, at, 4);
+    return value;
+}
+static inline const char *pointer(const char *at) { return (const char *)(uintptr_t)word(at); }
 
 /* --- global_state.c --- */
 typedef struct GlobalState GlobalState;
@@ -95,7 +118,6 @@ int guard_is_sequence(PyObject *object);
 Py_ssize_t guard_length_of(PyObject *object);
 PyObject *add_sequence_type(PyObject *module, PyObject *type);
 int guards_add_loads(PyObject *module); /* the kinds of loads, for Python */
-PyObject *guards_child_path(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
 /* --- entry.c --- */
 typedef enum { ENTRY_DIRECT, ENTRY_CODE, ENTRY_PLAIN } EntryKind;
@@ -115,6 +137,11 @@ typedef enum { TRIED_MISS, TRIED_DONE, TRIED_CODE, TRIED_PLAIN } Tried;
 /* Checks the guards. A direct entry runs at once: *result is its result (NULL: an exception), and
  * TRIED_DONE is returned. */
 Tried entry_try(Entry *entry, const Call *call, PyObject **result);
+/* Tries the entries of a tuple from the last to the first; *entry is the last one that was tried, borrowed.
+ */
+Tried entries_try(PyObject *entries, const Call *call, Entry **entry, PyObject **result);
+/* A new tuple that has `entry`, too, as its first or its last item; `entries` may be NULL. */
+PyObject *entries_with(PyObject *entries, Entry *entry, int first);
 
 /* --- bind.c --- */
 #define BOUND_ON_STACK 32
@@ -129,16 +156,14 @@ typedef struct {
 int bind_arguments(PyFunctionObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *names,
                    Bound *bound);
 void bound_release(Bound *bound);
+PyObject *call_slots(const Call *call); /* new tuple */
 
 /* --- jit_function.c --- */
 extern PyTypeObject JitFunction_Type;
 extern PyObject *RunPlainly;
-PyObject *calls_suspend(PyObject *module, PyObject *ignored);
-PyObject *calls_restore(PyObject *module, PyObject *previous);
-int calls_are_suspended(void);
-int calls_set_suspended(int yes);
 
 /* --- hook.c --- */
+extern __thread int calls_suspended; /* jitted calls of this thread run as plain Python */
 int hook_setup(PyObject *module);
 const char *hook_unsupported(void); /* NULL: this interpreter is supported */
 void hook_leave_code_alone(PyCodeObject *code);

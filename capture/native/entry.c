@@ -6,8 +6,6 @@
  */
 #include "guard.h"
 
-#include <string.h>
-
 /* What to build: an output, a collected object, a constant, or a container of recipes. */
 struct Recipe {
     enum { RECIPE_OUT, RECIPE_SLOT, RECIPE_CONST, RECIPE_TUPLE, RECIPE_LIST, RECIPE_DICT } kind;
@@ -174,9 +172,9 @@ Tried entry_try(Entry *entry, const Call *call, PyObject **result) {
     Tried tried = TRIED_MISS;
     if (guards_pass(entry->guards, call, slots + 1)) {
         entry->calls++;
-        tried = entry->kind == ENTRY_CODE    ? TRIED_CODE
-                : entry->kind == ENTRY_PLAIN ? TRIED_PLAIN
-                                             : TRIED_DONE;
+        static const Tried outcomes[] = {
+            [ENTRY_DIRECT] = TRIED_DONE, [ENTRY_CODE] = TRIED_CODE, [ENTRY_PLAIN] = TRIED_PLAIN};
+        tried = outcomes[entry->kind];
         if (tried == TRIED_DONE)
             *result = run_plan(entry, slots + 1);
         else
@@ -186,7 +184,27 @@ Tried entry_try(Entry *entry, const Call *call, PyObject **result) {
     return tried;
 }
 
+Tried entries_try(PyObject *entries, const Call *call, Entry **entry, PyObject **result) {
+    Tried tried = TRIED_MISS;
+    for (Py_ssize_t i = PyTuple_GET_SIZE(entries) - 1; i >= 0 && tried == TRIED_MISS; i--) {
+        *entry = (Entry *)PyTuple_GET_ITEM(entries, i);
+        tried = entry_try(*entry, call, result);
+    }
+    return tried;
+}
+
+PyObject *entries_with(PyObject *entries, Entry *entry, int first) {
+    Py_ssize_t count = entries ? PyTuple_GET_SIZE(entries) : 0;
+    PyObject *longer = PyTuple_New(count + 1);
+    for (Py_ssize_t i = 0; longer && i < count; i++)
+        PyTuple_SET_ITEM(longer, i + first, Py_NewRef(PyTuple_GET_ITEM(entries, i)));
+    if (longer) PyTuple_SET_ITEM(longer, first ? 0 : count, Py_NewRef(entry));
+    return longer;
+}
+
 /* --- the type --- */
+
+static const char *const KINDS[] = {"direct", "code", "plain"}; /* by EntryKind */
 
 static PyObject *entry_new(EntryKind kind, PyObject *guards, PyObject *target, PyObject *recipe) {
     Recipe *parsed = NULL;
@@ -255,13 +273,11 @@ static void Entry_dealloc(Entry *self) {
 }
 
 static PyObject *Entry_kind(Entry *self, void *Py_UNUSED(closure)) {
-    static const char *const names[] = {"direct", "code", "plain"};
-    return PyUnicode_InternFromString(names[self->kind]);
+    return PyUnicode_InternFromString(KINDS[self->kind]);
 }
 
 static PyObject *Entry_repr(Entry *self) {
-    static const char *const names[] = {"direct", "code", "plain"};
-    return PyUnicode_FromFormat("<Entry %s, %zd calls>", names[self->kind], self->calls);
+    return PyUnicode_FromFormat("<Entry %s, %zd calls>", KINDS[self->kind], self->calls);
 }
 
 static PyMethodDef Entry_methods[] = {

@@ -9,7 +9,6 @@
 #include "capture.h"
 
 #include <dlfcn.h>
-#include <string.h>
 
 typedef struct {
     uint64_t keys[2];   /* included, excluded */
@@ -47,36 +46,20 @@ static struct {
 static __thread const uint64_t *thread_keys;
 static __thread const unsigned char *thread_grad;
 
-static PyObject *torch_c(const char *name) {
-    PyObject *c = PyObject_GetAttrString(torch_header.torch, "_C");
-    PyObject *value = c ? PyObject_GetAttrString(c, name) : NULL;
-    Py_XDECREF(c);
-    return value;
-}
-
-/* Calls torch._C.<name>(argument), argument may be NULL. */
-static PyObject *ask_torch(const char *name, PyObject *argument) {
-    PyObject *function = torch_c(name);
-    if (function == NULL) return NULL;
-    PyObject *answer = argument ? PyObject_CallOneArg(function, argument) : PyObject_CallNoArgs(function);
-    Py_DECREF(function);
-    return answer;
-}
-
 /* Grad mode is one bit of a byte in the thread's AutogradState: changes the mode and finds the byte that
  * changes. */
 static int find_grad_byte(const char *state) {
     enum { SPAN = 40 };
     char before[SPAN];
-    PyObject *was = ask_torch("is_grad_enabled", NULL), *done;
+    PyObject *was = torch_ask("is_grad_enabled", NULL), *done;
     if (was == NULL) return -1;
     memcpy(before, state, SPAN);
-    done = ask_torch("_set_grad_enabled", was == Py_True ? Py_False : Py_True);
+    done = torch_ask("_set_grad_enabled", was == Py_True ? Py_False : Py_True);
     Py_XDECREF(done);
     int offset = -1;
     for (int i = 0; i < SPAN && done; i++)
         if (before[i] != state[i]) offset = offset == -1 ? i : -2;
-    done = ask_torch("_set_grad_enabled", was);
+    done = torch_ask("_set_grad_enabled", was);
     Py_XDECREF(done);
     Py_DECREF(was);
     return done && offset >= 0 ? offset : -1;
@@ -181,7 +164,7 @@ static PyObject *answers(void) {
     };
     PyObject *result = PyTuple_New(Py_ARRAY_LENGTH(names));
     for (size_t i = 0; i < Py_ARRAY_LENGTH(names) && result; i++) {
-        PyObject *answer = ask_torch(names[i], NULL);
+        PyObject *answer = torch_ask(names[i], NULL);
         if (answer == NULL) {
             PyErr_Clear();
             answer = Py_NewRef(Py_None);
@@ -207,7 +190,7 @@ GlobalState *global_state_new(void) {
     }
     PyObject *device[2] = {PyUnicode_FromString("cpu"), PyUnicode_FromString("cuda")};
     for (int i = 0; i < 2; i++) {
-        PyObject *on = device[i] ? ask_torch("is_autocast_enabled", device[i]) : NULL;
+        PyObject *on = device[i] ? torch_ask("is_autocast_enabled", device[i]) : NULL;
         if (on == NULL) PyErr_Clear();
         result->autocast |= on != Py_False;
         Py_XDECREF(on);

@@ -73,23 +73,22 @@ struct GuardKind {
     PyTypeObject *type;                  /* of what it loads, if that is always the same */
     const char *attribute;               /* the attribute that new code reads */
     PyObject *(*read)(PyObject *object); /* what new code calls, a new reference; by default `load` */
-    const char *path;                    /* format of the path, of the parent's path and the key */
-    PyObject *(*path_text)(PyObject *parent, PyObject *key); /* the same, computed */
+    const char *path;                    /* Python's format of the path, of the parent's path and the key */
 
     /* Checks. */
     char many;          /* it reads other nodes than `node` and `parent` */
-    const char *demand; /* what must be true, as text after the path: a format of `number` */
-    PyObject *(*demand_text)(const Guards *guards, const Step *step); /* the same, computed */
-    PyObject *(*actual)(const Step *step, PyObject *object);          /* by default its repr */
-    PyObject *(*text)(const Guards *guards, const Step *step);        /* the whole sentence */
-    PyObject *(*failure)(const Guards *, const Step *, PyObject **);  /* the whole sentence */
-    int (*stale)(const Step *step);                                   /* whether it can never pass any more */
+    const char *demand; /* what must be true, as text after the path: a format of `subject`, or of `number` */
+    PyObject *(*subject)(const Guards *guards, const Step *step);
+    PyObject *(*actual)(const Step *step, PyObject *object);         /* by default its repr */
+    PyObject *(*text)(const Guards *guards, const Step *step);       /* the whole sentence */
+    PyObject *(*failure)(const Guards *, const Step *, PyObject **); /* the whole sentence */
+    int (*stale)(const Step *step);                                  /* whether it can never pass any more */
 };
 
 /* Each ends with a row without a name. */
 extern const GuardKind guard_loads[], guard_object_checks[], guard_container_checks[], guard_tensor_checks[],
     guard_length_checks[], guard_number_checks[], guard_size_checks[];
-extern const GuardKind guard_arg, guard_cell, guard_globals, guard_object; /* the roots */
+const GuardKind *guard_kind_named(const GuardKind *rows, PyObject *name); /* NULL if there is none */
 
 typedef struct {
     int32_t kind;  /* MoveKind */
@@ -116,8 +115,6 @@ typedef struct {
 
 struct Guards {
     PyObject_HEAD
-    PyObject *names, *function_name; /* of the code's local variables, and of the function */
-    Py_ssize_t free_count;
     Step *steps;
     Py_ssize_t step_count, step_room;
     PyObject *paths;        /* list: per node, its path in the terms of the user */
@@ -154,7 +151,6 @@ extern PyObject *guard_no_attributes; /* the dictionary for all instances that h
 static inline PyObject *guard_dict_of(PyObject *object) { return instance_dict(object, guard_no_attributes); }
 
 /* --- guard_loads.c --- */
-PyObject *guard_child_path(const GuardKind *kind, PyObject *parent, PyObject *key);
 PyObject *guard_key(const Step *step); /* borrowed; NULL if it is a tensor that was freed */
 /* `take` for a key, an attribute of a class, a number, a tuple, and the number of a node. */
 int guard_take_key(Step *step, PyObject *key, Py_ssize_t nodes);
@@ -163,15 +159,18 @@ int guard_take_number(Step *step, PyObject *value, Py_ssize_t nodes);
 int guard_take_tuple(Step *step, PyObject *value, Py_ssize_t nodes);
 int guard_node_known(Py_ssize_t node, Py_ssize_t nodes);
 
-/* --- guard_objects.c, guard_lengths.c --- */
+/* --- guard_objects.c, guard_lengths.c, guard_tensors.c --- */
 int guard_subclass_holds(Step *step);
 void guard_known_length(const Step *step);
 PyObject *guard_length_text(const Step *step, PyObject *object);
+PyObject *guard_actual_tensor(const Step *step, PyObject *object); /* also for steps without a TensorSpec */
 
 /* --- guard_text.c --- */
-PyObject *guard_repr(PyObject *object); /* shortened */
+PyObject *guard_repr(PyObject *object);    /* shortened */
+PyObject *guard_repr_of(PyObject *object); /* the same; steals `object`, which may be NULL */
 PyObject *guard_identity_text(PyObject *object);
-PyObject *guard_format(const char *format, PyObject *text); /* steals `text`, which may be NULL */
+PyObject *guard_object_text(const Guards *guards, const Step *step); /* a `subject`: the repr of `object` */
+PyObject *guard_format(const char *format, PyObject *text);          /* steals `text`, which may be NULL */
 static inline PyObject *guard_path(const Guards *guards, Py_ssize_t node) {
     return PyList_GET_ITEM(guards->paths, node);
 }

@@ -46,10 +46,6 @@ static int check_members(const Step *step, PyObject *set, PyObject **Py_UNUSED(v
            items_are(set, step->object);
 }
 
-static PyObject *members_text(const Guards *Py_UNUSED(guards), const Step *step) {
-    return guard_format("members %U", guard_repr(step->object));
-}
-
 /* An OrderedDict keeps its own order, which the iteration of dict does not use. */
 static int ordered_keys_are(PyObject *dict, PyObject *expected) {
     int is_plain = Py_TYPE(dict)->tp_iter == PyODict_Type.tp_iter; /* iterating runs no Python */
@@ -66,15 +62,8 @@ static int check_keys(const Step *step, PyObject *dict, PyObject **Py_UNUSED(val
     return 1;
 }
 
-static PyObject *keys_text(const Guards *Py_UNUSED(guards), const Step *step) {
-    return guard_format("keys %U", guard_repr(step->object));
-}
-
 static PyObject *actual_keys(const Step *Py_UNUSED(step), PyObject *object) {
-    PyObject *keys = PyDict_Check(object) ? PySequence_Tuple(object) : Py_NewRef(object);
-    PyObject *text = keys ? guard_repr(keys) : NULL;
-    Py_XDECREF(keys);
-    return text;
+    return guard_repr_of(PyDict_Check(object) ? PySequence_Tuple(object) : Py_NewRef(object));
 }
 
 /* --- what is not there --- */
@@ -84,13 +73,9 @@ static int check_no_key(const Step *step, PyObject *object, PyObject **Py_UNUSED
            (guard_key(step) == NULL || guard_dict_find(object, guard_key(step), step->number) == NULL);
 }
 
-static PyObject *key_text(const Step *step) {
+static PyObject *key_text(const Guards *Py_UNUSED(guards), const Step *step) {
     PyObject *key = guard_intended(step);
     return constant_supported(key) ? guard_repr(key) : guard_identity_text(key);
-}
-
-static PyObject *no_key_text(const Guards *Py_UNUSED(guards), const Step *step) {
-    return guard_format("no key %U", key_text(step));
 }
 
 /* The path of the object whose dictionary is at `path`, else NULL without an exception; new reference. */
@@ -105,7 +90,8 @@ static PyObject *owner_path(PyObject *path) {
 
 /* "net[0]: expected no attribute 'weight' of its own, found Parameter ..." */
 static PyObject *no_key_failure(const Guards *guards, const Step *step, PyObject **values) {
-    PyObject *path = guard_path(guards, step->node), *dict = values[step->node], *key = key_text(step);
+    PyObject *path = guard_path(guards, step->node), *dict = values[step->node],
+             *key = key_text(guards, step);
     PyObject *value = PyDict_Check(dict) ? PyDict_GetItemWithError(dict, guard_intended(step)) : NULL;
     PyObject *actual = value ? guard_identity_text(value) : NULL, *owner = owner_path(path), *text = NULL;
     if (actual && key && owner)
@@ -124,9 +110,8 @@ static int check_no_class_attr(const Step *step, PyObject *object, PyObject **Py
     return PyType_Check(object) && guard_class_lookup(object, step->object) == NULL;
 }
 
-static PyObject *no_class_attr_text(const Guards *Py_UNUSED(guards), const Step *step) {
-    PyObject *key = step->object;
-    return PyUnicode_FromFormat("no attribute %S", PyTuple_Check(key) ? PyTuple_GET_ITEM(key, 0) : key);
+static PyObject *attribute_name(const Guards *Py_UNUSED(guards), const Step *step) {
+    return Py_NewRef(PyTuple_Check(step->object) ? PyTuple_GET_ITEM(step->object, 0) : step->object);
 }
 
 static PyObject *actual_attribute(const Step *step, PyObject *object) {
@@ -140,15 +125,16 @@ const GuardKind guard_container_checks[] = {
     {"length", take_length, .check = check_length, .holds = WITH_LENGTH, .move = MOVE_LENGTH,
      .demand = "length %zd", .actual = guard_length_text},
     /* tuple: the keys of a dict, in this order (compared as by the load "key") */
-    {"keys", guard_take_tuple, .check = check_keys, .holds = WITH_KEYS, .reads_dict = 1,
-     .demand_text = keys_text, .actual = actual_keys},
+    {"keys", guard_take_tuple, .check = check_keys, .holds = WITH_KEYS, .reads_dict = 1, .demand = "keys %U",
+     .subject = guard_object_text, .actual = actual_keys},
     /* tuple: the members of a set, in the order of its iteration */
-    {"members", guard_take_tuple, .check = check_members, .demand_text = members_text},
+    {"members", guard_take_tuple, .check = check_members, .demand = "members %U",
+     .subject = guard_object_text},
     /* key: a dict does not have it */
     {"no_key", guard_take_key, .check = check_no_key, .holds = WITH_TABLE, .reads_dict = 1,
-     .demand_text = no_key_text, .failure = no_key_failure},
+     .demand = "no key %U", .subject = key_text, .failure = no_key_failure},
     /* name, or (name, class): a class has no such attribute, nor do its bases after that one */
     {"no_class_attr", guard_take_class_key, .check = check_no_class_attr, .holds = WITH_TABLE,
-     .demand_text = no_class_attr_text, .actual = actual_attribute},
+     .demand = "no attribute %U", .subject = attribute_name, .actual = actual_attribute},
     {0},
 };

@@ -37,10 +37,17 @@ int guard_take_number(Step *step, PyObject *value, Py_ssize_t Py_UNUSED(nodes)) 
     return step->number == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
-int guard_take_tuple(Step *step, PyObject *value, Py_ssize_t Py_UNUSED(nodes)) {
-    if (!PyTuple_CheckExact(value)) return -1;
+static int take_position(Step *step, PyObject *value, Py_ssize_t nodes) {
+    return guard_take_number(step, value, nodes) < 0 || step->number < 0 ? -1 : 0;
+}
+
+static int take_object(Step *step, PyObject *value, Py_ssize_t Py_UNUSED(nodes)) {
     step->object = Py_NewRef(value);
     return 0;
+}
+
+int guard_take_tuple(Step *step, PyObject *value, Py_ssize_t nodes) {
+    return PyTuple_CheckExact(value) ? take_object(step, value, nodes) : -1;
 }
 
 int guard_node_known(Py_ssize_t node, Py_ssize_t nodes) {
@@ -76,11 +83,6 @@ static PyObject *load_object(const Step *step, PyObject *Py_UNUSED(parent), cons
 
 static PyObject *load_attr(const Step *step, PyObject *object, const Call *Py_UNUSED(call)) {
     return guard_load_attr(object, step->object);
-}
-
-static PyObject *attr_path(PyObject *parent, PyObject *key) {
-    if (PyTuple_Check(key)) key = PyTuple_GET_ITEM(key, 0);
-    return PyUnicode_FromFormat("%U.%S", parent, key);
 }
 
 static PyObject *load_dict(const Step *Py_UNUSED(step), PyObject *object, const Call *Py_UNUSED(call)) {
@@ -123,33 +125,12 @@ static PyObject *load_item(const Step *step, PyObject *object, const Call *Py_UN
 }
 
 static int take_index(Step *step, PyObject *key, Py_ssize_t nodes) {
-    if (guard_take_number(step, key, nodes) < 0) return -1;
-    step->object = Py_NewRef(key);
-    return 0;
+    return guard_take_number(step, key, nodes) < 0 ? -1 : take_object(step, key, nodes);
 }
 
 static PyObject *load_key(const Step *step, PyObject *dict, const Call *Py_UNUSED(call)) {
     PyObject *key = guard_key(step);
     return key && PyDict_Check(dict) ? guard_dict_find(dict, key, step->number) : NULL;
-}
-
-/* globals()['f'] is called f, and x.__dict__['w'] x.w, as in the user's program. */
-static PyObject *key_path(PyObject *parent, PyObject *key) {
-    static const char suffix[] = ".__dict__";
-    Py_ssize_t length = PyUnicode_GET_LENGTH(parent), tail = (Py_ssize_t)sizeof suffix - 1;
-    if (PyUnicode_Check(key) && PyUnicode_CompareWithASCIIString(parent, "globals()") == 0)
-        return Py_NewRef(key);
-    PyObject *end = length > tail ? PyUnicode_Substring(parent, length - tail, length) : NULL;
-    int of_dict = end && PyUnicode_Check(key) && PyUnicode_CompareWithASCIIString(end, suffix) == 0;
-    Py_XDECREF(end);
-    if (PyErr_Occurred()) return NULL;
-    /* The repr of a key that is an object may be long, or run code of the program. */
-    if (!of_dict && !constant_supported(key)) return PyUnicode_FromFormat("%U[...]", parent);
-    if (!of_dict) return PyUnicode_FromFormat("%U[%R]", parent, key);
-    PyObject *base = PyUnicode_Substring(parent, 0, length - tail);
-    PyObject *path = base ? PyUnicode_FromFormat("%U.%U", base, key) : NULL;
-    Py_XDECREF(base);
-    return path;
 }
 
 static PyObject *load_class_attr(const Step *step, PyObject *class, const Call *Py_UNUSED(call)) {
@@ -208,38 +189,40 @@ LOAD_PART(func_globals, PyFunction_Check, PyFunctionObject, func_globals)
 LOAD_PART(method_self, PyMethod_Check, PyMethodObject, im_self)
 LOAD_PART(method_func, PyMethod_Check, PyMethodObject, im_func)
 
-const GuardKind guard_arg = {"arg", .root = 1, .load = load_arg, .move = MOVE_ARG},
-                guard_cell = {"cell", .root = 1, .load = load_cell},
-                guard_globals = {"globals", .root = 1, .load = load_globals},
-                guard_object = {"object", .root = 1, .load = load_object, .holds = FOR_EVER};
-
 const GuardKind guard_loads[] = {
+    /* position among the function's arguments: positional, then keyword-only, then the *args tuple, then the
+     * **kwargs dict */
+    {"arg", take_position, .root = 1, .load = load_arg, .move = MOVE_ARG},
+    /* position among its free variables: the content; an empty cell fails */
+    {"cell", take_position, .root = 1, .load = load_cell},
+    {"globals", .root = 1, .load = load_globals},
+    /* object: that object, such as a class, which the guards keep */
+    {"object", take_object, .root = 1, .load = load_object, .holds = FOR_EVER},
     /* name: what PyObject_GenericGetAttr reads without running Python. Properties and descriptors in Python
      * must not be guarded so: use "dict" and "type". */
-    {"attr", take_name, .load = load_attr, .fresh = 1, .path_text = attr_path},
+    {"attr", take_name, .load = load_attr, .fresh = 1, .path = "{0}.{1}"},
     /* the instance's __dict__ */
-    {"dict", .load = load_dict, .move = MOVE_DICT, .read = read_dict, .path = "%U.__dict__"},
-    {"thread_dict", .load = load_thread_dict, .fresh = 1, .path = "%U.__dict__"},
-    {"type", .load = load_type, .path = "type(%U)"},
+    {"dict", .load = load_dict, .move = MOVE_DICT, .read = read_dict, .path = "{0}.__dict__"},
+    {"thread_dict", .load = load_thread_dict, .fresh = 1, .path = "{0}.__dict__"},
+    {"type", .load = load_type, .path = "type({0})"},
     /* index, of a list or tuple (subclasses too, by C layout) or an added sequence type */
-    {"item", take_index, .load = load_item, .holds = WITH_TUPLE, .path = "%U[%S]"},
+    {"item", take_index, .load = load_item, .holds = WITH_TUPLE, .path = "{0}[{1}]"},
     /* key of a dict (subclasses too, by C layout): a str, int, bool, None, or an object that is compared by
      * identity */
-    {"key", guard_take_key, .load = load_key, .holds = WITH_TABLE, .reads_dict = 1, .path_text = key_path},
+    {"key", guard_take_key, .load = load_key, .holds = WITH_TABLE, .reads_dict = 1, .path = "{0}[{1!r}]"},
     /* name, or (name, class): the raw attribute of a class, also of its bases after that one */
-    {"class_attr", guard_take_class_key, .load = load_class_attr, .holds = WITH_TABLE,
-     .path_text = attr_path},
-    {"class_order", .load = load_class_order, .holds = WITH_TABLE, .path = "%U.__mro__"},
+    {"class_attr", guard_take_class_key, .load = load_class_attr, .holds = WITH_TABLE, .path = "{0}.{1}"},
+    {"class_order", .load = load_class_order, .holds = WITH_TABLE, .path = "{0}.__mro__"},
     /* what `__reduce__` of a builtin iterator returns */
-    {"state", .load = load_state, .fresh = 1, .path = "%U.__reduce__()"},
+    {"state", .load = load_state, .fresh = 1, .path = "{0}.__reduce__()"},
     {"cell_contents", .load = load_cell_contents, .attribute = "cell_contents"},
     /* the mapping that a MappingProxyType shows */
-    {"proxied", .load = load_proxied, .holds = WITH_OBJECT, .path = "%U"},
+    {"proxied", .load = load_proxied, .holds = WITH_OBJECT, .path = "{0}"},
     /* the result in an entry of a bounded functools.lru_cache, whose type is checked before; it gets
      * another result only under another key */
-    {"cached", .load = load_cached, .holds = WITH_OBJECT, .path = "%U"},
+    {"cached", .load = load_cached, .holds = WITH_OBJECT, .path = "{0}"},
     /* what a weak reference refers to, None once it died */
-    {"referent", .load = load_referent, .path = "%U()"},
+    {"referent", .load = load_referent, .path = "{0}()"},
     {"func_closure", .load = load_func_closure, .holds = WITH_OBJECT, .type = &PyTuple_Type,
      .attribute = "__closure__"},
     {"func_defaults", .load = load_func_defaults, .attribute = "__defaults__"},
@@ -253,34 +236,11 @@ const GuardKind guard_loads[] = {
 
 /* --- for Python --- */
 
-/* The expression of a child in terms of the program. */
-PyObject *guard_child_path(const GuardKind *kind, PyObject *parent, PyObject *key) {
-    if (kind->path_text) return kind->path_text(parent, key);
-    if (kind->attribute) return PyUnicode_FromFormat("%U.%s", parent, kind->attribute);
-    return PyUnicode_FromFormat(kind->path, parent, key);
-}
-
-static const GuardKind *load_named(PyObject *name) {
-    for (const GuardKind *kind = guard_loads; kind->name; kind++)
-        if (PyUnicode_CompareWithASCIIString(name, kind->name) == 0) return kind;
-    PyErr_Format(PyExc_ValueError, "no guard loads %R", name);
-    return NULL;
-}
-
-PyObject *guards_child_path(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs) {
-    if (nargs != 3 || !PyUnicode_Check(args[0]) || !PyUnicode_Check(args[1])) {
-        PyErr_SetString(PyExc_TypeError, "child_path(kind, parent, key)");
-        return NULL;
-    }
-    const GuardKind *kind = load_named(args[0]);
-    return kind ? guard_child_path(kind, args[1], args[2]) : NULL;
-}
-
 /* Called from new code: read(object, key=None). `self` is the name of the kind. */
 static PyObject *run_load(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
-    const GuardKind *kind = load_named(self);
-    if (kind == NULL || nargs < 1 || nargs > 2) {
-        if (kind) PyErr_SetString(PyExc_TypeError, "read(object, key=None)");
+    const GuardKind *kind = guard_kind_named(guard_loads, self);
+    if (nargs < 1 || nargs > 2) {
+        PyErr_SetString(PyExc_TypeError, "read(object, key=None)");
         return NULL;
     }
     if (kind->read) return kind->read(args[0]);
@@ -297,18 +257,20 @@ static PyObject *run_load(PyObject *self, PyObject *const *args, Py_ssize_t narg
     return value;
 }
 
-/* Adds `LOADS`: by name, the attribute that new code reads, or the function that it calls. */
+/* Adds `LOADS`: by name, the attribute that new code reads, or the function that it calls; and the format of
+ * the path. */
 int guards_add_loads(PyObject *module) {
     static PyMethodDef definition = {"read", (PyCFunction)(void (*)(void))run_load, METH_FASTCALL, NULL};
     PyObject *loads = PyDict_New();
     for (const GuardKind *kind = guard_loads; loads && kind->name; kind++) {
-        PyObject *name = PyUnicode_InternFromString(kind->name);
-        PyObject *reader = NULL;
-        if (name)
-            reader = kind->attribute ? PyUnicode_InternFromString(kind->attribute)
-                                     : PyCFunction_New(&definition, name);
-        if (reader == NULL || PyDict_SetItem(loads, name, reader) < 0) Py_CLEAR(loads);
-        Py_XDECREF(reader);
+        if (kind->root) continue;
+        PyObject *name = PyUnicode_InternFromString(kind->name), *row = NULL;
+        if (name && kind->attribute)
+            row = Py_BuildValue("sN", kind->attribute, PyUnicode_FromFormat("{0}.%s", kind->attribute));
+        else if (name)
+            row = Py_BuildValue("Ns", PyCFunction_New(&definition, name), kind->path);
+        if (row == NULL || PyDict_SetItem(loads, name, row) < 0) Py_CLEAR(loads);
+        Py_XDECREF(row);
         Py_XDECREF(name);
     }
     int status = loads ? PyModule_AddObjectRef(module, "LOADS", loads) : -1;

@@ -5,8 +5,6 @@
  */
 #include "guard.h"
 
-#include <string.h>
-
 int constant_supported(PyObject *object) {
     if (PyTuple_CheckExact(object)) {
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); i++)

@@ -65,6 +65,6 @@ static PyObject *outcome_text(const Guards *Py_UNUSED(guards), const Step *step)
 
 const GuardKind guard_number_checks[] = {
     /* (text, program, True or False): the program has that result */
-    {"outcome", take_outcome, .check = check_outcome, .many = 1, .demand_text = outcome_text},
+    {"outcome", take_outcome, .check = check_outcome, .many = 1, .demand = "%U", .subject = outcome_text},
     {0},
 };

@@ -13,10 +13,6 @@ static int check_equal(const Step *step, PyObject *object, PyObject **Py_UNUSED(
     return constant_equal(object, step->object);
 }
 
-static PyObject *constant_text(const Guards *Py_UNUSED(guards), const Step *step) {
-    return guard_repr(step->object);
-}
-
 /* --- identity --- */
 
 /* Pins `object` for an identity check: weakly if its type allows it, so that guards keep nothing alive. */
@@ -41,13 +37,10 @@ static int check_is(const Step *step, PyObject *object, PyObject **Py_UNUSED(val
     return pinned(step, object);
 }
 
-static PyObject *identity_or_gone(const Step *step, const char *gone) {
+static PyObject *pinned_text(const Guards *Py_UNUSED(guards), const Step *step) {
     PyObject *object = guard_intended(step);
-    return object == Py_None && step->weak ? PyUnicode_FromString(gone) : guard_identity_text(object);
-}
-
-static PyObject *is_text(const Guards *Py_UNUSED(guards), const Step *step) {
-    return identity_or_gone(step, "an object that is gone");
+    if (object != Py_None || !step->weak) return guard_identity_text(object);
+    return PyUnicode_FromString("an object that is gone");
 }
 
 static PyObject *actual_object(const Step *Py_UNUSED(step), PyObject *object) {
@@ -60,10 +53,6 @@ static int take_type(Step *step, PyObject *type, Py_ssize_t nodes) {
 
 static int check_type(const Step *step, PyObject *object, PyObject **Py_UNUSED(values)) {
     return pinned(step, (PyObject *)Py_TYPE(object));
-}
-
-static PyObject *type_text(const Guards *Py_UNUSED(guards), const Step *step) {
-    return guard_format("type %U", identity_or_gone(step, "a type that is gone"));
 }
 
 static PyObject *actual_type(const Step *Py_UNUSED(step), PyObject *object) {
@@ -80,16 +69,12 @@ static int check_same(const Step *step, PyObject *object, PyObject **values) {
     return object == values[step->parent];
 }
 
-static PyObject *same_text(const Guards *guards, const Step *step) {
-    return PyUnicode_FromFormat("the same object as %U", guard_path(guards, step->parent));
+static PyObject *other_path(const Guards *guards, const Step *step) {
+    return Py_NewRef(guard_path(guards, step->parent));
 }
 
 static int check_different(const Step *step, PyObject *object, PyObject **values) {
     return object != values[step->parent];
-}
-
-static PyObject *different_text(const Guards *guards, const Step *step) {
-    return PyUnicode_FromFormat("another object than %U", guard_path(guards, step->parent));
 }
 
 /* --- calls --- */
@@ -112,18 +97,11 @@ static int check_returns(const Step *step, PyObject *function, PyObject **Py_UNU
 }
 
 static PyObject *returns_text(const Guards *Py_UNUSED(guards), const Step *step) {
-    return PyUnicode_FromFormat("%R", PyTuple_GET_ITEM(step->object, 1));
+    return guard_repr(PyTuple_GET_ITEM(step->object, 1));
 }
 
-static PyObject *returns_failure(const Guards *guards, const Step *step, PyObject **values) {
-    PyObject *result = PyObject_Call(values[step->node], PyTuple_GET_ITEM(step->object, 0), NULL);
-    PyObject *actual = result ? guard_repr(result) : NULL, *text = NULL;
-    if (actual)
-        text = PyUnicode_FromFormat("%U(): expected %R, found %U", guard_path(guards, step->node),
-                                    PyTuple_GET_ITEM(step->object, 1), actual);
-    Py_XDECREF(actual);
-    Py_XDECREF(result);
-    return text;
+static PyObject *actual_result(const Step *step, PyObject *function) {
+    return guard_repr_of(PyObject_Call(function, PyTuple_GET_ITEM(step->object, 0), NULL));
 }
 
 /* (class, abstract class, answer) */
@@ -180,23 +158,25 @@ static PyObject *subclass_failure(const Guards *guards, const Step *step, PyObje
 
 const GuardKind guard_object_checks[] = {
     /* class: type(object) is that class */
-    {"type", take_type, .check = check_type, .holds = WITH_TYPE, .move = MOVE_INSTANCE,
-     .demand_text = type_text, .actual = actual_type},
+    {"type", take_type, .check = check_type, .holds = WITH_TYPE, .move = MOVE_INSTANCE, .demand = "type %U",
+     .subject = pinned_text, .actual = actual_type},
     /* object: it is that object */
-    {"is", pin, .check = check_is, .holds = WITH_OBJECT, .demand_text = is_text, .actual = actual_object},
+    {"is", pin, .check = check_is, .holds = WITH_OBJECT, .demand = "%U", .subject = pinned_text,
+     .actual = actual_object},
     /* constant: the same exact type and equal (floats by bits): None, ..., bool, int, float, complex, str,
      * bytes, and tuples of them */
-    {"equal", take_constant, .check = check_equal, .holds = WITH_OBJECT, .demand_text = constant_text},
+    {"equal", take_constant, .check = check_equal, .holds = WITH_OBJECT, .demand = "%U",
+     .subject = guard_object_text},
     /* node: it is the object of that node, or is not */
-    {"same", take_node, .check = check_same, .holds = WITH_BOTH, .demand_text = same_text,
-     .actual = actual_object},
-    {"different", take_node, .check = check_different, .holds = WITH_BOTH, .demand_text = different_text,
-     .actual = actual_object},
+    {"same", take_node, .check = check_same, .holds = WITH_BOTH, .demand = "the same object as %U",
+     .subject = other_path, .actual = actual_object},
+    {"different", take_node, .check = check_different, .holds = WITH_BOTH, .demand = "another object than %U",
+     .subject = other_path, .actual = actual_object},
     /* (arguments, result): the function returns that result */
-    {"returns", take_returns, .check = check_returns, .demand_text = returns_text,
-     .failure = returns_failure},
+    {"returns", take_returns, .check = check_returns, .demand = "a result of %U", .subject = returns_text,
+     .actual = actual_result},
     /* (class, abstract class, answer): the abstract class gives that answer about the class */
-    {"subclass", take_subclass, .check = check_subclass, .move = MOVE_SUBCLASS, .demand_text = subclass_text,
-     .failure = subclass_failure},
+    {"subclass", take_subclass, .check = check_subclass, .move = MOVE_SUBCLASS, .demand = "%U",
+     .subject = subclass_text, .failure = subclass_failure},
     {0},
 };

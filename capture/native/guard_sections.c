@@ -12,8 +12,6 @@
  */
 #include "guard.h"
 
-#include <string.h>
-
 enum { EACH_CALL = -1, ALWAYS = 0 }; /* instead of the number of a section */
 
 typedef struct {

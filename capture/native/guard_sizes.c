@@ -5,8 +5,6 @@
  */
 #include "guard.h"
 
-#include <string.h>
-
 #define DEPTH 32 /* on the stack at once */
 
 typedef enum {
@@ -128,13 +126,9 @@ static PyObject *sizes_text(const Guards *Py_UNUSED(guards), const Step *step) {
     return Py_NewRef(PyTuple_GET_ITEM(step->object, 0));
 }
 
-static PyObject *actual_tensor(const Step *Py_UNUSED(step), PyObject *object) {
-    return tensor_text(NULL, object);
-}
-
 const GuardKind guard_size_checks[] = {
     /* (text, program): the last step of the program holds */
-    {"sizes", take_sizes, .check = check_sizes, .many = 1, .demand_text = sizes_text,
-     .actual = actual_tensor},
+    {"sizes", take_sizes, .check = check_sizes, .many = 1, .demand = "%U", .subject = sizes_text,
+     .actual = guard_actual_tensor},
     {0},
 };

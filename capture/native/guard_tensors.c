@@ -22,7 +22,7 @@ static PyObject *tensor_demand(const Guards *Py_UNUSED(guards), const Step *step
     return tensor_spec_text(step->tensor);
 }
 
-static PyObject *actual_tensor(const Step *step, PyObject *object) {
+PyObject *guard_actual_tensor(const Step *step, PyObject *object) {
     return tensor_text(step->tensor, object);
 }
 
@@ -94,17 +94,22 @@ static int take_nodes(Step *step, PyObject *value, Py_ssize_t nodes) {
 
 static void release_nodes(Step *step) { PyMem_Free(step->order); }
 
-/* The address range of a tensor's memory, or of an object. */
-typedef int (*ExtentFunction)(PyObject *object, uintptr_t *low, uintptr_t *high);
-
 static int object_extent(PyObject *object, uintptr_t *low, uintptr_t *high) {
     *low = (uintptr_t)object;
     *high = *low + 1;
     return 1;
 }
 
+/* What lies apart: tensors in memory, or objects. */
+typedef struct {
+    int (*extent)(PyObject *object, uintptr_t *low, uintptr_t *high);
+    const char *apart, *together; /* in words */
+} Things;
+static const Things TENSORS = {tensor_extent, "share no memory", "share memory"},
+                    OBJECTS = {object_extent, "are different objects", "are one object"};
+
 /* Sorts the nodes by address, starting from the order of the last call, which rarely changes. */
-static int are_apart(const Step *step, PyObject **values, ExtentFunction extent_of) {
+static inline int are_apart(const Step *step, PyObject **values, const Things *things) {
     enum { ON_STACK = 64 };
     struct Extent {
         uintptr_t low, high;
@@ -115,7 +120,7 @@ static int are_apart(const Step *step, PyObject **values, ExtentFunction extent_
     for (Py_ssize_t i = 0; i < count && apart; i++) {
         struct Extent extent = {0, 0};
         Py_ssize_t node = order[i], at = used;
-        apart = extent_of(values[node], &extent.low, &extent.high);
+        apart = things->extent(values[node], &extent.low, &extent.high);
         for (; at > 0 && extents[at - 1].low > extent.low; at--) {
             extents[at] = extents[at - 1];
             order[at] = order[at - 1];
@@ -134,9 +139,22 @@ static int are_apart(const Step *step, PyObject **values, ExtentFunction extent_
     return apart;
 }
 
+static int check_no_overlap(const Step *step, PyObject *Py_UNUSED(object), PyObject **values) {
+    return are_apart(step, values, &TENSORS);
+}
+
+static int check_distinct(const Step *step, PyObject *Py_UNUSED(object), PyObject **values) {
+    return are_apart(step, values, &OBJECTS);
+}
+
+static const Things *things_of(const Step *step) {
+    return step->kind->check == check_distinct ? &OBJECTS : &TENSORS;
+}
+
 /* "a, b and 3 more share no memory" */
-static PyObject *apart_text(const Guards *guards, const Step *step, const char *what) {
+static PyObject *apart_text(const Guards *guards, const Step *step) {
     enum { NAMED = 4 };
+    const char *what = things_of(step)->apart;
     Py_ssize_t named = step->number < NAMED ? step->number : NAMED;
     PyObject *names = PyList_New(step->number), *comma = PyUnicode_FromString(", "), *joined = NULL,
              *text = NULL;
@@ -154,56 +172,31 @@ static PyObject *apart_text(const Guards *guards, const Step *step, const char *
     return text;
 }
 
-/* Names the two tensors that share memory, or the two paths that lead to one object; NULL if none. */
-static PyObject *overlap_text(const Guards *guards, const Step *step, PyObject **values,
-                              ExtentFunction extent_of, const char *what) {
+/* Names the two tensors that share memory, or the two paths that lead to one object. */
+static PyObject *apart_failure(const Guards *guards, const Step *step, PyObject **values) {
+    const Things *things = things_of(step);
     for (Py_ssize_t i = 0; i < step->number; i++) {
         uintptr_t low, high, other_low, other_high;
         PyObject *path = guard_path(guards, step->order[i]);
-        if (!extent_of(values[step->order[i]], &low, &high))
+        if (!things->extent(values[step->order[i]], &low, &high))
             return PyUnicode_FromFormat("%U: expected a tensor whose memory is known", path);
         for (Py_ssize_t j = 0; j < i; j++) {
-            if (!extent_of(values[step->order[j]], &other_low, &other_high)) continue;
+            if (!things->extent(values[step->order[j]], &other_low, &other_high)) continue;
             if (low == high || other_low == other_high || low >= other_high || other_low >= high) continue;
             PyObject *other = guard_path(guards, step->order[j]);
             int ordered = PyUnicode_Compare(other, path) < 0;
-            return PyUnicode_FromFormat("%U and %U %s", ordered ? other : path, ordered ? path : other, what);
+            return PyUnicode_FromFormat("%U and %U %s", ordered ? other : path, ordered ? path : other,
+                                        things->together);
         }
     }
-    return NULL;
-}
-
-static int check_no_overlap(const Step *step, PyObject *Py_UNUSED(object), PyObject **values) {
-    return are_apart(step, values, tensor_extent);
-}
-
-static PyObject *no_overlap_text(const Guards *guards, const Step *step) {
-    return apart_text(guards, step, "share no memory");
-}
-
-static PyObject *no_overlap_failure(const Guards *guards, const Step *step, PyObject **values) {
-    PyObject *text = overlap_text(guards, step, values, tensor_extent, "share memory");
-    return text || PyErr_Occurred() ? text : no_overlap_text(guards, step);
-}
-
-static int check_distinct(const Step *step, PyObject *Py_UNUSED(object), PyObject **values) {
-    return are_apart(step, values, object_extent);
-}
-
-static PyObject *distinct_text(const Guards *guards, const Step *step) {
-    return apart_text(guards, step, "are different objects");
-}
-
-static PyObject *distinct_failure(const Guards *guards, const Step *step, PyObject **values) {
-    PyObject *text = overlap_text(guards, step, values, object_extent, "are one object");
-    return text || PyErr_Occurred() ? text : distinct_text(guards, step);
+    return apart_text(guards, step);
 }
 
 const GuardKind guard_tensor_checks[] = {
     /* tensor: the same exact type, dtype, device, sizes, strides, requires_grad, dispatch keys, and layout as
      * that tensor has now (it is not kept) */
     {"tensor", take_tensor, .release = release_tensor, .traverse = traverse_tensor, .check = check_tensor,
-     .move = MOVE_TENSOR, .demand_text = tensor_demand, .actual = actual_tensor},
+     .move = MOVE_TENSOR, .demand = "%U", .subject = tensor_demand, .actual = guard_actual_tensor},
     /* number of elements */
     {"storage_offset", guard_take_number, .check = check_offset, .demand = "storage offset %zd",
      .actual = another},
@@ -219,9 +212,9 @@ const GuardKind guard_tensor_checks[] = {
      .actual = actual_version, .stale = was_written},
     /* nodes: no two of these tensors share memory (different storages, or disjoint ranges of one) */
     {"no_overlap", take_nodes, .release = release_nodes, .check = check_no_overlap, .many = 1,
-     .text = no_overlap_text, .failure = no_overlap_failure},
+     .text = apart_text, .failure = apart_failure},
     /* nodes: no two of these objects are one */
-    {"distinct", take_nodes, .release = release_nodes, .check = check_distinct, .many = 1,
-     .text = distinct_text, .failure = distinct_failure},
+    {"distinct", take_nodes, .release = release_nodes, .check = check_distinct, .many = 1, .text = apart_text,
+     .failure = apart_failure},
     {0},
 };

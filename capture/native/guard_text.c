@@ -4,8 +4,6 @@
  */
 #include "guard.h"
 
-#include <string.h>
-
 PyObject *guard_repr(PyObject *object) {
     enum { LONGEST = 80 };
     PyObject *text = PyObject_Repr(object);
@@ -17,10 +15,20 @@ PyObject *guard_repr(PyObject *object) {
     return result;
 }
 
+PyObject *guard_repr_of(PyObject *object) {
+    PyObject *text = object ? guard_repr(object) : NULL;
+    Py_XDECREF(object);
+    return text;
+}
+
 PyObject *guard_format(const char *format, PyObject *text) {
     PyObject *result = text ? PyUnicode_FromFormat(format, text) : NULL;
     Py_XDECREF(text);
     return result;
+}
+
+PyObject *guard_object_text(const Guards *Py_UNUSED(guards), const Step *step) {
+    return guard_repr(step->object);
 }
 
 /* "f (model.py:12)" */
@@ -65,7 +73,7 @@ PyObject *guard_identity_text(PyObject *object) {
 
 PyObject *guard_demand(const Guards *guards, const Step *step) {
     const GuardKind *kind = step->kind;
-    if (kind->demand_text) return kind->demand_text(guards, step);
+    if (kind->subject) return guard_format(kind->demand, kind->subject(guards, step));
     return PyUnicode_FromFormat(kind->demand, step->number);
 }
 

@@ -26,6 +26,7 @@ static struct {
     int complained;
 } hook = {.index = -1};
 
+__thread int calls_suspended;
 static __thread int entered;         /* users in this thread */
 static __thread int hook_off;        /* frames of this thread run unchanged, e.g. during compilation */
 static __thread int depth;           /* of the frames that run unchanged */
@@ -35,6 +36,13 @@ static __thread PyObject *owner;     /* the jitted function whose Python runs; b
 
 static void install(void);
 static void uninstall(void);
+
+/* Sets a flag of this thread; returns its previous value. */
+static int swap(int *flag, int yes) {
+    int previous = *flag;
+    *flag = yes;
+    return previous;
+}
 
 static void code_state_free(void *data) {
     CodeState *state = data;
@@ -78,12 +86,8 @@ static int code_add_entry(PyObject *code, Entry *entry) {
     if (state == NULL) return -1;
     if (entry->kind == ENTRY_CODE && PyFunction_Check(entry->target))
         Py_SETREF(entry->target, Py_NewRef(PyFunction_GET_CODE(entry->target)));
-    Py_ssize_t count = state->entries ? PyTuple_GET_SIZE(state->entries) : 0;
-    PyObject *longer = PyTuple_New(count + 1);
+    PyObject *longer = entries_with(state->entries, entry, 0);
     if (longer == NULL) return -1;
-    for (Py_ssize_t i = 0; i < count; i++)
-        PyTuple_SET_ITEM(longer, i, Py_NewRef(PyTuple_GET_ITEM(state->entries, i)));
-    PyTuple_SET_ITEM(longer, count, Py_NewRef(entry));
     Py_XSETREF(state->entries, longer);
     return 0;
 }
@@ -92,12 +96,9 @@ static int code_add_entry(PyObject *code, Entry *entry) {
  * once.
  */
 static Entry *ask_callback(PyObject *code, const Call *call) {
-    PyObject *callback = Py_NewRef(hook.callback), *slots = PyTuple_New(call->slot_count), *answer = NULL;
-    int was_off = hook_off;
-    hook_off = 1; /* the compiler's own frames run unchanged */
+    PyObject *callback = Py_NewRef(hook.callback), *slots = call_slots(call), *answer = NULL;
+    int was_off = swap(&hook_off, 1); /* the compiler's own frames run unchanged */
     if (slots) {
-        for (Py_ssize_t i = 0; i < call->slot_count; i++)
-            PyTuple_SET_ITEM(slots, i, Py_XNewRef(call->slots[i]));
         PyThreadState *thread = PyThreadState_Get();
         PyThreadState_EnterTracing(thread); /* a debugger follows the program, not its compilation */
         answer = PyObject_CallFunctionObjArgs(callback, (PyObject *)call->function, slots, NULL);
@@ -148,10 +149,7 @@ static Taken take_frame(PyThreadState *thread, _PyInterpreterFrame *frame, PyCod
     Tried tried = TRIED_MISS;
     Entry *entry = NULL;
     if (!frame_can_be_discarded(thread, frame)) goto done; /* a direct entry could not end it */
-    for (Py_ssize_t i = entries ? PyTuple_GET_SIZE(entries) - 1 : -1; i >= 0 && tried == TRIED_MISS; i--) {
-        entry = (Entry *)PyTuple_GET_ITEM(entries, i);
-        tried = entry_try(entry, &call, result);
-    }
+    if (entries) tried = entries_try(entries, &call, &entry, result);
     const int room_for_callback = 100;
     if (tried == TRIED_MISS && hook.callback && !asks_nothing && !(state && state->closed) &&
         frame_stack_room(thread) >= room_for_callback) {
@@ -192,7 +190,7 @@ static PyObject *pass(PyThreadState *thread, _PyInterpreterFrame *frame, int thr
 
 static PyObject *evaluate(PyThreadState *thread, _PyInterpreterFrame *frame, int throwing) {
     PyObject *result = NULL, *code = FRAME_CODE(frame);
-    if (entered && !hook_off && !throwing && !calls_are_suspended() && PyCode_Check(code)) {
+    if (entered && !hook_off && !throwing && !calls_suspended && PyCode_Check(code)) {
         const int generators = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
         int flags = ((PyCodeObject *)code)->co_flags, skip = code == pass_next;
         PyObject *function = FRAME_FUNCTION(frame);
@@ -203,9 +201,9 @@ static PyObject *evaluate(PyThreadState *thread, _PyInterpreterFrame *frame, int
             Taken taken = take_frame(thread, frame, (PyCodeObject *)code, &result);
             if (taken == FRAME_DONE) return result;
             if (taken == FRAME_QUIET) {
-                int previous = calls_set_suspended(1);
+                int previous = swap(&calls_suspended, 1);
                 result = pass(thread, frame, throwing);
-                calls_set_suspended(previous);
+                calls_suspended = previous;
                 return result;
             }
         }
@@ -254,11 +252,7 @@ void hook_end(PyObject *previous) {
     hook_exit();
 }
 
-int hook_ask_nothing(int yes) {
-    int previous = asks_nothing;
-    asks_nothing = yes;
-    return previous;
-}
+int hook_ask_nothing(int yes) { return swap(&asks_nothing, yes); }
 
 void hook_pass_next(PyObject *code) {
     if (entered) pass_next = code;
@@ -292,17 +286,15 @@ static PyObject *leave(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)
     Py_RETURN_NONE;
 }
 
-static PyObject *suspend(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
-    int was_on = !hook_off;
-    hook_off = 1;
-    return PyBool_FromLong(was_on);
+static PyObject *set_flag(int *flag, PyObject *value) {
+    int yes = PyObject_IsTrue(value);
+    return yes < 0 ? NULL : PyBool_FromLong(swap(flag, yes));
 }
 
-static PyObject *restore(PyObject *Py_UNUSED(module), PyObject *previous) {
-    int on = PyObject_IsTrue(previous);
-    if (on < 0) return NULL;
-    hook_off = !on;
-    Py_RETURN_NONE;
+static PyObject *hook_suspend(PyObject *Py_UNUSED(module), PyObject *yes) { return set_flag(&hook_off, yes); }
+
+static PyObject *calls_suspend(PyObject *Py_UNUSED(module), PyObject *yes) {
+    return set_flag(&calls_suspended, yes);
 }
 
 static PyObject *hook_owner(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
@@ -347,9 +339,10 @@ static PyObject *stack_room(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ign
 static PyMethodDef functions[] = {
     {"hook_enter", enter, METH_NOARGS, "Count one more user of the frame hook in this thread."},
     {"hook_exit", leave, METH_NOARGS, "Count one less."},
-    {"hook_suspend", suspend, METH_NOARGS,
-     "Pass this thread's frames on; whether they were looked at, for hook_restore."},
-    {"hook_restore", restore, METH_O, "Back to the state that hook_suspend gave."},
+    {"hook_suspend", hook_suspend, METH_O,
+     "hook_suspend(yes): whether this thread's frames are passed on; whether they were before."},
+    {"calls_suspend", calls_suspend, METH_O,
+     "calls_suspend(yes): whether jitted calls of this thread run plainly; whether they did before."},
     {"hook_owner", hook_owner, METH_NOARGS, "The jitted function whose Python runs in this thread, or None."},
     {"set_frame_callback", set_frame_callback, METH_O,
      "callback(function, slots) -> Entry | None | False, for frames no entry fits."},

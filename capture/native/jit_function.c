@@ -25,38 +25,12 @@ typedef struct {
 /* Raised by a graph that has changed nothing yet: the call bails out to the original function. */
 PyObject *RunPlainly;
 
-/* Set while jitted calls of this thread run as plain Python. */
-static __thread int suspended;
-
-PyObject *calls_suspend(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
-    int previous = suspended;
-    suspended = 1;
-    return PyBool_FromLong(previous);
-}
-
-PyObject *calls_restore(PyObject *Py_UNUSED(module), PyObject *previous) {
-    int flag = PyObject_IsTrue(previous);
-    if (flag < 0) return NULL;
-    suspended = flag;
-    Py_RETURN_NONE;
-}
-
-int calls_are_suspended(void) { return suspended; }
-
-int calls_set_suspended(int yes) {
-    int previous = suspended;
-    suspended = yes;
-    return previous;
-}
-
 /* Asks for an entry and tries it. The entry (or NULL) is stored in *entry, owned. */
 static Tried miss(JitFunction *self, const Call *call, Entry **entry, PyObject **result) {
-    PyObject *slots = PyTuple_New(call->slot_count);
+    PyObject *slots = call_slots(call);
     if (slots == NULL) return TRIED_DONE;
-    for (Py_ssize_t i = 0; i < call->slot_count; i++) PyTuple_SET_ITEM(slots, i, Py_NewRef(call->slots[i]));
-    PyObject *args[4] = {NULL, (PyObject *)self, slots, Py_None};
     PyObject *on_miss = Py_NewRef(self->on_miss);
-    PyObject *answer = PyObject_Vectorcall(on_miss, args + 1, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    PyObject *answer = PyObject_CallFunctionObjArgs(on_miss, (PyObject *)self, slots, NULL);
     Py_DECREF(on_miss);
     Py_DECREF(slots);
     if (answer == NULL) return TRIED_DONE;
@@ -135,7 +109,7 @@ static PyObject *JitFunction_vectorcall(JitFunction *self, PyObject *const *args
     if (self->is_call && nargs && !is_called_by(self, args[0]))
         return PyObject_Vectorcall(args[0], args + 1, nargs - 1, names);
     Bound bound;
-    if (!self->enabled || suspended || function->func_code != self->code) goto plain;
+    if (!self->enabled || calls_suspended || function->func_code != self->code) goto plain;
     if (names == NULL && nargs == self->simple) {
         bound.slots = (PyObject **)args;
         bound.count = nargs;
@@ -153,11 +127,7 @@ static PyObject *JitFunction_vectorcall(JitFunction *self, PyObject *const *args
     Call call = {bound.slots, bound.count, function};
     PyObject *result = NULL, *entries = Py_NewRef(self->entries), *target = NULL;
     Entry *entry = NULL;
-    Tried tried = TRIED_MISS;
-    for (Py_ssize_t i = PyTuple_GET_SIZE(entries) - 1; i >= 0 && tried == TRIED_MISS; i--) {
-        entry = (Entry *)PyTuple_GET_ITEM(entries, i);
-        tried = entry_try(entry, &call, &result);
-    }
+    Tried tried = entries_try(entries, &call, &entry, &result);
     if (tried == TRIED_MISS) {
         Py_SETREF(entries, NULL); /* compiling takes long and may drop entries */
         entry = NULL;
@@ -193,7 +163,7 @@ static PyObject *JitFunction_vectorcall(JitFunction *self, PyObject *const *args
     }
     return result;
 plain:
-    if (!self->look_inside || suspended || !hook_has_callback())
+    if (!self->look_inside || calls_suspended || !hook_has_callback())
         return PyObject_Vectorcall((PyObject *)function, args, nargsf, names);
     PyObject *previous = hook_begin((PyObject *)self);
     hook_pass_next(self->code);
@@ -293,14 +263,9 @@ static PyObject *JitFunction_repr(JitFunction *self) {
 
 static PyObject *JitFunction_add(JitFunction *self, PyObject *entry) {
     if (!Py_IS_TYPE(entry, &Entry_Type)) return PyErr_Format(PyExc_TypeError, "not an Entry: %R", entry);
-    Py_ssize_t count = PyTuple_GET_SIZE(self->entries);
-    PyObject *longer = PyTuple_New(count + 1);
-    if (longer == NULL) return NULL;
     /* An entry for one shape is faster for that shape, so it is tried before entries with dynamic sizes. */
-    Py_ssize_t place = ((Entry *)entry)->varies ? 0 : count;
-    for (Py_ssize_t i = 0; i < count; i++)
-        PyTuple_SET_ITEM(longer, i < place ? i : i + 1, Py_NewRef(PyTuple_GET_ITEM(self->entries, i)));
-    PyTuple_SET_ITEM(longer, place, Py_NewRef(entry));
+    PyObject *longer = entries_with(self->entries, (Entry *)entry, ((Entry *)entry)->varies);
+    if (longer == NULL) return NULL;
     Py_SETREF(self->entries, longer);
     Py_RETURN_NONE;
 }

@@ -5,9 +5,7 @@
  */
 #include "capture.h"
 
-#include <string.h>
-
-enum { OBJECT_IMPL = 16, INLINE_DIMS = 5 };
+enum { INLINE_DIMS = 5 };
 #define ANY INT64_MIN /* a size of at least 1, or a stride */
 
 struct TensorSpec {
@@ -24,18 +22,6 @@ struct TensorSpec {
     int64_t sizes[];
 };
 
-static inline const char *impl_of(PyObject *tensor) { return *(char **)((char *)tensor + OBJECT_IMPL); }
-static inline int64_t word(const char *at) {
-    int64_t value;
-    memcpy(&value, at, 8);
-    return value;
-}
-static inline int32_t half_word(const char *at) {
-    int32_t value;
-    memcpy(&value, at, 4);
-    return value;
-}
-
 static inline const int64_t *sizes_of(const char *impl, int64_t ndim) {
     const char *at = impl + torch_header.sizes;
     return ndim <= INLINE_DIMS ? (const int64_t *)at : *(const int64_t **)at;
@@ -47,7 +33,7 @@ static inline const int64_t *strides_of(const char *impl, int64_t ndim) {
 }
 
 static inline const char *autograd_meta_of(PyObject *tensor) {
-    return (const char *)(uintptr_t)word(impl_of(tensor) + torch_header.autograd_meta);
+    return pointer(impl_of(tensor) + torch_header.autograd_meta);
 }
 
 /* 1, 0, or -1 if the attribute cannot be read. */
@@ -68,34 +54,22 @@ static int requires_grad_of(PyObject *tensor) {
     return ask(&torch_header.requires_grad_flag, tensor);
 }
 
-/* (dtype, device, shape, strides, requires_grad, keys): new reference, NULL with an exception set. */
+/* What identifies a tensor without offsets: new reference, NULL with an exception set. */
 static PyObject *attributes_of(PyObject *tensor) {
-    static const char *const names[] = {"dtype", "device", "shape", "requires_grad", "layout"};
-    PyObject *result = PyTuple_New(7), *strides = NULL, *keys = NULL, *c;
-    if (result == NULL) return NULL;
-    for (int i = 0; i < 5; i++) {
-        PyObject *value = PyObject_GetAttrString(tensor, names[i]);
-        if (value == NULL) goto fail;
-        PyTuple_SET_ITEM(result, i, value);
+    static const char *const paths[] = {"dtype", "device", "shape", "stride()", "requires_grad", "layout"};
+    enum { PATHS = Py_ARRAY_LENGTH(paths) };
+    PyObject *result = PyTuple_New(PATHS + 1);
+    for (int i = 0; i <= PATHS && result; i++) {
+        PyObject *value =
+            i < PATHS ? attribute_at(tensor, paths[i]) : PyLong_FromLongLong(dispatch_keys(tensor));
+        if (value) PyTuple_SET_ITEM(result, i, value);
+        if (PyErr_Occurred()) Py_CLEAR(result);
     }
-    strides = PyObject_CallMethod(tensor, "stride", NULL);
-    if (strides == NULL) goto fail;
-    PyTuple_SET_ITEM(result, 5, strides);
-    c = PyObject_GetAttrString(torch_header.torch, "_C");
-    if (c) keys = PyObject_CallMethod(c, "_dispatch_keys", "O", tensor);
-    Py_XDECREF(c);
-    if (keys == NULL) goto fail;
-    PyTuple_SET_ITEM(result, 6, PyObject_CallMethod(keys, "raw_repr", NULL));
-    Py_DECREF(keys);
-    if (PyTuple_GET_ITEM(result, 6) == NULL) goto fail;
     return result;
-fail:
-    Py_DECREF(result);
-    return NULL;
 }
 
-static PyObject *attribute_text(PyObject *tensor, const char *name, int call) {
-    PyObject *value = call ? PyObject_CallMethod(tensor, name, NULL) : PyObject_GetAttrString(tensor, name);
+static PyObject *attribute_text(PyObject *tensor, const char *path) {
+    PyObject *value = attribute_at(tensor, path);
     if (value == NULL) return NULL;
     PyObject *list = PyTuple_Check(value) ? PySequence_List(value) : Py_NewRef(value);
     PyObject *text = list ? PyObject_Str(list) : NULL;
@@ -104,8 +78,8 @@ static PyObject *attribute_text(PyObject *tensor, const char *name, int call) {
     return text;
 }
 
-static int is_true(PyObject *tensor, const char *name, int call) {
-    PyObject *value = call ? PyObject_CallMethod(tensor, name, NULL) : PyObject_GetAttrString(tensor, name);
+static int is_true(PyObject *tensor, const char *path) {
+    PyObject *value = attribute_at(tensor, path);
     int answer = value ? PyObject_IsTrue(value) : -1;
     Py_XDECREF(value);
     if (answer < 0) PyErr_Clear();
@@ -113,8 +87,8 @@ static int is_true(PyObject *tensor, const char *name, int call) {
 }
 
 /* `text` (stolen, may be NULL) followed by `label` and the attribute, as in "on cuda:0". */
-static PyObject *extend(PyObject *text, const char *label, PyObject *tensor, const char *name, int call) {
-    PyObject *value = text ? attribute_text(tensor, name, call) : NULL;
+static PyObject *extend(PyObject *text, const char *label, PyObject *tensor, const char *path) {
+    PyObject *value = text ? attribute_text(tensor, path) : NULL;
     PyObject *longer = value ? PyUnicode_FromFormat("%U %s %U", text, label, value) : NULL;
     Py_XDECREF(value);
     Py_XDECREF(text);
@@ -123,20 +97,17 @@ static PyObject *extend(PyObject *text, const char *label, PyObject *tensor, con
 
 /* Type, dtype and shape; strides, device and requires_grad if they are unusual. */
 static PyObject *describe(PyObject *tensor) {
-    PyObject *dtype = attribute_text(tensor, "dtype", 0), *shape = attribute_text(tensor, "shape", 0),
-             *text = NULL;
+    PyObject *dtype = attribute_text(tensor, "dtype"), *shape = attribute_text(tensor, "shape"), *text = NULL;
     const char *class = Py_TYPE(tensor) == torch_header.tensor_type ? "tensor" : Py_TYPE(tensor)->tp_name;
     const char *type = dtype ? PyUnicode_AsUTF8(dtype) : NULL;
     if (type && shape)
         text = PyUnicode_FromFormat("%s %s %U", class, strncmp(type, "torch.", 6) ? type : type + 6, shape);
     Py_XDECREF(dtype);
     Py_XDECREF(shape);
-    if (text && !is_true(tensor, "is_contiguous", 1)) text = extend(text, "strides", tensor, "stride", 1);
-    if (text && !is_true(tensor, "is_cpu", 0)) text = extend(text, "on", tensor, "device", 0);
-    if (text && is_true(tensor, "requires_grad", 0)) {
-        PyObject *longer = PyUnicode_FromFormat("%U requires_grad", text);
-        Py_SETREF(text, longer);
-    }
+    if (text && !is_true(tensor, "is_contiguous()")) text = extend(text, "strides", tensor, "stride()");
+    if (text && !is_true(tensor, "is_cpu")) text = extend(text, "on", tensor, "device");
+    if (text && is_true(tensor, "requires_grad"))
+        Py_SETREF(text, PyUnicode_FromFormat("%U requires_grad", text));
     return text;
 }
 
@@ -266,7 +237,7 @@ int tensor_accumulates(PyObject *object) {
     if (torch_header.raw && torch_header.requires_grad >= 0) {
         const char *meta = autograd_meta_of(object);
         if (meta == NULL || meta[torch_header.requires_grad] != 1) return 0;
-    } else if (requires_grad_of(object) != 1 || is_true(object, "_is_view", 1)) {
+    } else if (requires_grad_of(object) != 1 || is_true(object, "_is_view()")) {
         return 0; /* no view, because the two cases cannot be told apart */
     }
     return ask(&torch_header.is_leaf_flag, object) == 1;
@@ -377,9 +348,7 @@ PyObject *tensors_lie(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 static int64_t offset_of(PyObject *object) {
     if (!PyObject_TypeCheck(object, torch_header.tensor_type)) return -1;
     if (torch_header.raw) return word(impl_of(object) + torch_header.storage_offset);
-    PyObject *result = PyObject_CallMethod(object, "storage_offset", NULL);
-    int64_t offset = result ? PyLong_AsLongLong(result) : -1;
-    Py_XDECREF(result);
+    int64_t offset = number_at(object, "storage_offset()");
     PyErr_Clear();
     return offset;
 }
@@ -402,10 +371,8 @@ PyObject *tensor_text(const TensorSpec *spec, PyObject *object) {
     }
     PyObject *text = describe(object);
     if (text && spec && PyUnicode_Compare(text, spec->text) == 0) { /* only the keys differ */
-        PyObject *keys = NULL, *longer = NULL, *c = PyObject_GetAttrString(torch_header.torch, "_C");
-        if (c) keys = PyObject_CallMethod(c, "_dispatch_keys", "O", object);
+        PyObject *keys = torch_ask("_dispatch_keys", object), *longer = NULL;
         if (keys) longer = PyUnicode_FromFormat("%U with dispatch keys %S", text, keys);
-        Py_XDECREF(c);
         Py_XDECREF(keys);
         Py_DECREF(text);
         return longer;
@@ -416,17 +383,9 @@ PyObject *tensor_text(const TensorSpec *spec, PyObject *object) {
 /* The whole storage, read through Python's objects. It is larger than the tensor's range, so it can only
  * refuse more calls. */
 static int storage_extent(PyObject *tensor, uintptr_t *low, uintptr_t *high) {
-    PyObject *storage = PyObject_CallMethod(tensor, "untyped_storage", NULL);
-    PyObject *start = storage ? PyObject_CallMethod(storage, "data_ptr", NULL) : NULL;
-    PyObject *bytes = storage ? PyObject_CallMethod(storage, "nbytes", NULL) : NULL;
-    if (start && bytes) {
-        *low = (uintptr_t)PyLong_AsUnsignedLongLongMask(start);
-        *high = *low + (uintptr_t)PyLong_AsUnsignedLongLongMask(bytes);
-    }
-    int known = start && bytes;
-    Py_XDECREF(storage);
-    Py_XDECREF(start);
-    Py_XDECREF(bytes);
+    *low = (uintptr_t)number_at(tensor, "untyped_storage().data_ptr()");
+    if (!PyErr_Occurred()) *high = *low + (uintptr_t)number_at(tensor, "untyped_storage().nbytes()");
+    int known = !PyErr_Occurred();
     PyErr_Clear();
     return known;
 }
@@ -434,7 +393,7 @@ static int storage_extent(PyObject *tensor, uintptr_t *low, uintptr_t *high) {
 int tensor_extent(PyObject *object, uintptr_t *low, uintptr_t *high) {
     if (!PyObject_TypeCheck(object, torch_header.tensor_type)) return 0;
     if (!torch_header.raw) return storage_extent(object, low, high);
-    const char *impl = impl_of(object), *storage = (const char *)(uintptr_t)word(impl + torch_header.storage);
+    const char *impl = impl_of(object), *storage = pointer(impl + torch_header.storage);
     int64_t ndim = word(impl + torch_header.ndim), first = 0, last = 0;
     uint16_t dtype = (uint16_t)half_word(impl + torch_header.dtype);
     int item = dtype < 64 ? torch_header.item_size[dtype] : 0;

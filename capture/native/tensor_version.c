@@ -8,26 +8,10 @@
  */
 #include "capture.h"
 
-#include <string.h>
-
-enum { OBJECT_IMPL = 16, COUNTER_SPAN = 24, WRITES = 3 };
+enum { COUNTER_SPAN = 24, WRITES = 3 };
 
 static int version_at = -1;   /* offset of the pointer to the counter in a tensor's header */
 static int version_count = 8; /* offset of the number in the counter */
-
-static const char *impl_of(PyObject *tensor) { return *(char **)((char *)tensor + OBJECT_IMPL); }
-
-static uint64_t word(const char *at) {
-    uint64_t value;
-    memcpy(&value, at, 8);
-    return value;
-}
-
-static uint32_t half_word(const char *at) {
-    uint32_t value;
-    memcpy(&value, at, 4);
-    return value;
-}
 
 static int is_known(int offset) {
     const TorchHeader *h = &torch_header;
@@ -35,13 +19,13 @@ static int is_known(int offset) {
            offset == h->storage_offset || offset == h->autograd_meta;
 }
 
-static int may_be_pointer(uint64_t value) { return value > 1 << 20 && value < 1ull << 47 && value % 8 == 0; }
+static int may_be_pointer(int64_t value) { return value > 1 << 20 && value < 1ll << 47 && value % 8 == 0; }
 
 static int is_shared_pointer(int offset, const char *tensor, const char *alias, PyObject *const *others) {
-    uint64_t value = word(tensor + offset);
+    int64_t value = word(tensor + offset);
     if (is_known(offset) || value != word(alias + offset) || !may_be_pointer(value)) return 0;
     for (; *others; others++) {
-        uint64_t own = word(impl_of(*others) + offset);
+        int64_t own = word(impl_of(*others) + offset);
         if (own == value || !may_be_pointer(own)) return 0;
     }
     return 1;
@@ -70,7 +54,7 @@ static int find_count(PyObject *tensor, const char *counter) {
     }
     int match = -1;
     for (int offset = 8; offset < COUNTER_SPAN; offset += 4) {
-        uint32_t grown = half_word(counter + offset) - half_word(before + offset);
+        uint32_t grown = (uint32_t)half_word(counter + offset) - (uint32_t)half_word(before + offset);
         if (grown == 0) continue;
         if (grown != WRITES || match >= 0) return -1;
         match = offset;
@@ -81,7 +65,7 @@ static int find_count(PyObject *tensor, const char *counter) {
 void tensor_version_calibrate(PyObject *tensor, PyObject *const *others) {
     PyObject *alias = PyObject_CallMethod(tensor, "detach", NULL);
     int at = alias ? find_pointer(impl_of(tensor), impl_of(alias), others) : -1;
-    int count = at >= 0 ? find_count(tensor, (const char *)(uintptr_t)word(impl_of(tensor) + at)) : -1;
+    int count = at >= 0 ? find_count(tensor, pointer(impl_of(tensor) + at)) : -1;
     if (count >= 0) {
         version_at = at;
         version_count = count;
@@ -92,14 +76,12 @@ void tensor_version_calibrate(PyObject *tensor, PyObject *const *others) {
 
 int tensor_versions_known(void) { return torch_header.raw && version_at >= 0; }
 
-static const char *counter_of(PyObject *tensor) {
-    return (const char *)(uintptr_t)word(impl_of(tensor) + version_at);
-}
+static const char *counter_of(PyObject *tensor) { return pointer(impl_of(tensor) + version_at); }
 
 int64_t tensor_version(PyObject *object) {
     if (!tensor_versions_known() || !PyObject_TypeCheck(object, torch_header.tensor_type)) return -1;
     const char *counter = impl_of(object) ? counter_of(object) : NULL;
-    return counter ? (int64_t)half_word(counter + version_count) : -1;
+    return counter ? (int64_t)(uint32_t)half_word(counter + version_count) : -1;
 }
 
 int tensor_unchanged(PyObject *alias, int64_t version, PyObject *object) {
@@ -117,13 +99,11 @@ static int written(PyObject *tensor, int64_t *words) {
     words[0] = (int64_t)(uintptr_t)tensor;
     words[1] = tensor_version(tensor);
     if (words[1] >= 0) {
-        words[2] = (int64_t)word(impl_of(tensor) + torch_header.storage);
+        words[2] = word(impl_of(tensor) + torch_header.storage);
         return 0;
     }
-    PyObject *count = PyObject_GetAttrString(tensor, "_version");
-    words[1] = count ? PyLong_AsLongLong(count) : -1;
+    words[1] = number_at(tensor, "_version");
     words[2] = 0;
-    Py_XDECREF(count);
     return PyErr_Occurred() ? -1 : 0;
 }
 

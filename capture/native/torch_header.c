@@ -9,57 +9,66 @@
 #include "capture.h"
 
 #include <malloc.h>
-#include <string.h>
 
 TorchHeader torch_header;
 
 enum { OBJECT_SPAN = 48, IMPL_SPAN = 208, META_SPAN = 192, STORAGE_SPAN = 64, SAMPLES = 6 };
-enum { OBJECT_IMPL = 16 };
 
 typedef struct {
     PyObject *tensor; /* owned */
-    char *impl;
+    const char *impl;
     int64_t dtype, ndim, keys, storage, data;
     int64_t sizes[6], strides[6];
 } Sample;
 
-/* The attribute chain `path` ("a.b()" means: get a, then call b) of `object` as an integer; -1 with an
- * exception on failure. */
-static int64_t ask(PyObject *object, const char *path) {
+PyObject *attribute_at(PyObject *object, const char *path) {
     char name[64];
     PyObject *here = Py_NewRef(object);
-    while (*path) {
+    while (*path && here) {
         size_t length = strcspn(path, ".");
         memcpy(name, path, length);
         name[length] = 0;
         path += length + (path[length] == '.');
         int call = name[length - 1] == ')';
         if (call) name[length - 2] = 0;
-        PyObject *next = call ? PyObject_CallMethod(here, name, NULL) : PyObject_GetAttrString(here, name);
-        Py_DECREF(here);
-        if (next == NULL) return -1;
-        here = next;
+        Py_SETREF(here, call ? PyObject_CallMethod(here, name, NULL) : PyObject_GetAttrString(here, name));
     }
-    int64_t value = (int64_t)PyLong_AsUnsignedLongLongMask(here);
-    Py_DECREF(here);
+    return here;
+}
+
+int64_t number_at(PyObject *object, const char *path) {
+    PyObject *number = attribute_at(object, path);
+    int64_t value = number ? (int64_t)PyLong_AsUnsignedLongLongMask(number) : -1;
+    Py_XDECREF(number);
     return value;
 }
 
-static int64_t dispatch_keys(PyObject *tensor) {
-    PyObject *keys = NULL, *c = PyObject_GetAttrString(torch_header.torch, "_C");
-    if (c) keys = PyObject_CallMethod(c, "_dispatch_keys", "O", tensor);
+PyObject *torch_c(const char *name) {
+    PyObject *c = PyObject_GetAttrString(torch_header.torch, "_C");
+    PyObject *value = c ? PyObject_GetAttrString(c, name) : NULL;
     Py_XDECREF(c);
-    if (keys == NULL) return -1;
-    int64_t raw = ask(keys, "raw_repr()");
-    Py_DECREF(keys);
+    return value;
+}
+
+PyObject *torch_ask(const char *name, PyObject *argument) {
+    PyObject *function = torch_c(name);
+    if (function == NULL) return NULL;
+    PyObject *answer = argument ? PyObject_CallOneArg(function, argument) : PyObject_CallNoArgs(function);
+    Py_DECREF(function);
+    return answer;
+}
+
+int64_t dispatch_keys(PyObject *tensor) {
+    PyObject *keys = torch_ask("_dispatch_keys", tensor);
+    int64_t raw = keys ? number_at(keys, "raw_repr()") : -1;
+    Py_XDECREF(keys);
     return raw;
 }
 
 static int sample_make(Sample *sample, const char *dtype, int64_t code, const char *device, int ndim) {
     static const int64_t sizes[6] = {3, 5, 7, 2, 11, 13};
-    PyObject *shape = PyTuple_New(ndim), *strides = PyTuple_New(ndim), *kwargs = PyDict_New();
-    PyObject *type = PyObject_GetAttrString(torch_header.torch, dtype);
-    PyObject *make = PyObject_GetAttrString(torch_header.torch, "empty_strided"), *args = NULL;
+    PyObject *shape = PyTuple_New(ndim), *strides = PyTuple_New(ndim), *args, *kwargs;
+    PyObject *make = PyObject_GetAttrString(torch_header.torch, "empty_strided");
     int64_t stride = 2; /* odd multiples, so that no other word of the header has the same bits */
     for (int i = ndim - 1; i >= 0 && shape && strides; i--) {
         sample->sizes[i] = sizes[i];
@@ -68,27 +77,20 @@ static int sample_make(Sample *sample, const char *dtype, int64_t code, const ch
         PyTuple_SET_ITEM(strides, i, PyLong_FromLongLong(stride));
         stride *= sizes[i] + 1;
     }
-    if (shape && strides && kwargs && type && make && PyDict_SetItemString(kwargs, "dtype", type) == 0) {
-        PyObject *where = PyUnicode_FromString(device);
-        if (where && PyDict_SetItemString(kwargs, "device", where) == 0) {
-            args = PyTuple_Pack(2, shape, strides);
-            if (args) sample->tensor = PyObject_Call(make, args, kwargs);
-        }
-        Py_XDECREF(where);
-    }
-    Py_XDECREF(shape);
-    Py_XDECREF(strides);
-    Py_XDECREF(kwargs);
-    Py_XDECREF(type);
+    args = Py_BuildValue("(NN)", shape, strides);
+    kwargs =
+        Py_BuildValue("{sNss}", "dtype", PyObject_GetAttrString(torch_header.torch, dtype), "device", device);
+    if (make && args && kwargs) sample->tensor = PyObject_Call(make, args, kwargs);
     Py_XDECREF(make);
     Py_XDECREF(args);
+    Py_XDECREF(kwargs);
     if (sample->tensor == NULL) return -1;
     sample->ndim = ndim;
     sample->dtype = code;
     sample->keys = dispatch_keys(sample->tensor);
-    sample->impl = (char *)(uintptr_t)ask(sample->tensor, "_cdata");
-    sample->storage = ask(sample->tensor, "untyped_storage()._cdata");
-    sample->data = ask(sample->tensor, "untyped_storage().data_ptr()");
+    sample->impl = (const char *)(uintptr_t)number_at(sample->tensor, "_cdata");
+    sample->storage = number_at(sample->tensor, "untyped_storage()._cdata");
+    sample->data = number_at(sample->tensor, "untyped_storage().data_ptr()");
     return PyErr_Occurred() ? -1 : 0;
 }
 
@@ -134,7 +136,7 @@ static int set_requires_grad(PyObject *tensor, PyObject *value) {
 
 /* Autograd data: the header word that stops being null, and the byte in the data that changes with the
  * flag. */
-static int find_autograd(PyObject *tensor, char *impl) {
+static int find_autograd(PyObject *tensor, const char *impl) {
     char before[IMPL_SPAN], meta_on[META_SPAN];
     int span = own_span(impl, IMPL_SPAN);
     memcpy(before, impl, span);
@@ -142,13 +144,11 @@ static int find_autograd(PyObject *tensor, char *impl) {
     torch_header.autograd_meta = torch_header.requires_grad = -1;
     for (int offset = 8; offset < span; offset += 8) {
         if (memcmp(before + offset, impl + offset, 8) == 0) continue;
-        int64_t was;
-        memcpy(&was, before + offset, 8);
-        if (was != 0 || torch_header.autograd_meta >= 0) return 0;
+        if (word(before + offset) != 0 || torch_header.autograd_meta >= 0) return 0;
         torch_header.autograd_meta = offset;
     }
     if (torch_header.autograd_meta < 0) return 0;
-    char *meta = *(char **)(impl + torch_header.autograd_meta);
+    const char *meta = pointer(impl + torch_header.autograd_meta);
     span = own_span(meta, META_SPAN);
     memcpy(meta_on, meta, span);
     if (set_requires_grad(tensor, Py_False) < 0) return -1;
@@ -165,8 +165,7 @@ static int find_history(PyObject *tensor) {
     PyObject *result = PyObject_CallMethod(tensor, "neg", NULL); /* saves nothing, so no hooks are called */
     PyObject *node = result ? PyObject_GetAttrString(result, "grad_fn") : NULL;
     if (node != NULL && node != Py_None) { /* None with gradients off */
-        const char *impl = *(char **)((char *)result + OBJECT_IMPL);
-        const char *meta = *(char **)(impl + torch_header.autograd_meta);
+        const char *meta = pointer(impl_of(result) + torch_header.autograd_meta);
         int64_t held = *(int64_t *)((char *)node + sizeof(PyObject)), matches = 0;
         int span = own_span(meta, META_SPAN);
         for (int offset = 8; offset < span; offset += 8) {
@@ -184,7 +183,7 @@ static int find_history(PyObject *tensor) {
 static int find_offsets(Sample *samples) {
     TorchHeader *header = &torch_header;
     for (int i = 0; i < SAMPLES; i++)
-        if (*(char **)((char *)samples[i].tensor + OBJECT_IMPL) != samples[i].impl) return 0;
+        if (impl_of(samples[i].tensor) != samples[i].impl) return 0;
     /* Samples 0..4 have 1 to 5 dimensions, which are stored inline; sample 5 has 6. */
     header->keys = find(samples, 0, SAMPLES, offsetof(Sample, keys), 8, 8);
     header->dtype = find(samples, 0, SAMPLES, offsetof(Sample, dtype), 2, 2);
@@ -220,9 +219,8 @@ static int find_offsets(Sample *samples) {
 static int find_storage_offset(PyObject *tensor) {
     PyObject *view = PyObject_CallMethod(tensor, "narrow", "iii", 0, 2, 1);
     if (view == NULL) return -1;
-    const char *impl = *(char **)((char *)tensor + OBJECT_IMPL),
-               *moved = *(char **)((char *)view + OBJECT_IMPL);
-    int64_t expected = ask(view, "storage_offset()");
+    const char *impl = impl_of(tensor), *moved = impl_of(view);
+    int64_t expected = number_at(view, "storage_offset()");
     torch_header.storage_offset = -1;
     int span = own_span(impl, IMPL_SPAN);
     for (int offset = torch_header.strides + 8; offset < span; offset += 8)

@@ -163,7 +163,7 @@ class CompiledRegion:
         self.compiled = turning_on(t, self.graph, self.compiled)
         guard_sizes(t)
         tell_objects_apart(t)
-        self.built = t.guards.build(capture.function.__code__, apart)
+        self.built = t.guards.build(apart)
 
     def entry(self, function: FunctionType | None, recipe: Any = None) -> Any:
         built = self.built

@@ -71,7 +71,7 @@ class Checked:
         self, inputs: Sequence[Any], run: Callable[[], Any], seen: Sequence[Any] | None
     ) -> tuple[Any, ...]:
         """Runs the plan and compares the call.  `seen`: the inputs, if they are compared as well."""
-        suspended = _capture.hook_suspend()
+        suspended = _capture.hook_suspend(True)
         _inside.check = True
         try:
             with plan_modes():
@@ -90,7 +90,7 @@ class Checked:
             return outputs  # type: ignore[no-any-return]
         finally:
             _inside.check = False
-            _capture.hook_restore(suspended)
+            _capture.hook_suspend(suspended)
 
     def _before(self, inputs: Sequence[Any]) -> Call | None:
         in_use: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]

@@ -62,7 +62,7 @@ class Steady:
         sizes = ", ".join(f"{s!r}={n}" for s, n in zip(self.symbols, values, strict=True))
         trail = _Trail(f"{self.name} at {sizes}")
         start = perf_counter()
-        suspended = _capture.hook_suspend()
+        suspended = _capture.hook_suspend(True)
         try:
             with compile_lock():
                 known = dict(zip(self.symbols, values, strict=True))
@@ -79,7 +79,7 @@ class Steady:
                 raise
             log("sizes", f"{trail.name}: stays with the general version: {error!r}")
         finally:
-            _capture.hook_restore(suspended)
+            _capture.hook_suspend(suspended)
             trail.close()
 
 

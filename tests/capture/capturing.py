@@ -51,7 +51,7 @@ class GraphRunner:
     def add_guards(self, guards):
         self.guards += guards.texts()
 
-    def __call__(self, jitted, slots, kwargs):
+    def __call__(self, jitted, slots):
         if len(jitted.entries) >= 16:
             return None
         return capture_call(jitted, slots, self, None)

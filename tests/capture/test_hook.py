@@ -28,10 +28,6 @@ def hook():
     c.set_frame_callback(None)
 
 
-def guards(code):
-    return c.Guards(code)
-
-
 def replaced(function, body):
     """A function with the code of `body` and everything else of `function`."""
     return FunctionType(
@@ -44,7 +40,7 @@ def replaced(function, body):
 
 
 def code_entry(function, body):
-    return c.Entry.code(guards(function.__code__), replaced(function, body))
+    return c.Entry.code(c.Guards(), replaced(function, body))
 
 
 def test_callback_sees_function_and_bound_arguments(hook):
@@ -56,11 +52,11 @@ def test_callback_sees_function_and_bound_arguments(hook):
     hook(lambda function, slots: seen.append((function, slots)))
     f(1, 5, 6, k=7, z=8)
     f(1)  # left alone for good
-    c.hook_suspend()
+    c.hook_suspend(True)
     try:
         assert seen == [(f, (1, 5, 7, (6,), {"z": 8}))]
     finally:
-        c.hook_restore(True)
+        c.hook_suspend(False)
         c.forget_code(f.__code__)
 
 
@@ -96,7 +92,7 @@ def test_cells_and_closures_are_those_of_the_frame(hook):
         return g
 
     f, g = make(1), make(2)
-    entry = c.Entry.code(guards(f.__code__), replaced(f, make_other(0)))
+    entry = c.Entry.code(c.Guards(), replaced(f, make_other(0)))
     hook(lambda function, slots: entry if function.__name__ == "f" else None)
     first, second = f(5), g(6)
     assert (first[0](), first[1]) == ((5, 1), -1)
@@ -107,11 +103,11 @@ def test_direct_entry_gives_the_frames_result(hook):
     def f(a, b):
         raise AssertionError("not run")
 
-    g = guards(f.__code__)
-    node = g.arg(0)
+    g = c.Guards()
+    node = g.load(None, "arg", 0, "a")
     g.check(node, "type", int)
     g.slot(node)
-    g.slot(g.arg(1))
+    g.slot(g.load(None, "arg", 1, "b"))
     entry = c.Entry.direct(g, lambda *slots: (slots,), ("out", 0))
     hook(lambda function, slots: entry if function is f else None)
     thing = object()
@@ -127,7 +123,7 @@ def test_direct_entry_raises(hook):
     def f(a):
         return a
 
-    g = guards(f.__code__)
+    g = c.Guards()
 
     def plan():
         raise KeyError("planned")
@@ -185,8 +181,8 @@ def test_callback_errors_are_reported_once_and_change_nothing(hook, monkeypatch)
 
     hook(lambda function, slots: 1 / 0)
     results = f(1), f(2), g(1)
-    c.hook_suspend()
-    c.hook_restore(True)
+    c.hook_suspend(True)
+    c.hook_suspend(False)
     assert results == (2, 3, 3)
     assert reported == [ZeroDivisionError]
 
@@ -201,16 +197,16 @@ def test_suspended_threads_and_frames_pass(hook):
         return 2
 
     hook(lambda function, slots: seen.append(function))
-    previous = c.hook_suspend()
+    previous = c.hook_suspend(True)
     f()
-    c.hook_restore(previous)
+    c.hook_suspend(previous)
     other = threading.Thread(target=f)
-    c.hook_suspend()
+    c.hook_suspend(True)
     other.start()
     other.join()
-    c.hook_restore(True)
+    c.hook_suspend(False)
     g()
-    assert previous and f not in seen and g in seen
+    assert not previous and f not in seen and g in seen
 
 
 def test_recursion_reaches_the_usual_depth(hook):
@@ -304,7 +300,7 @@ def test_rewritten_code_runs_with_the_hook_entered():
     def better(x):
         return x + 100
 
-    entry = c.Entry.code(guards(f.__code__), replaced(f, f))
+    entry = c.Entry.code(c.Guards(), replaced(f, f))
     jitted = c.JitFunction(f, None)
     jitted.add(entry)
     c.set_frame_callback(
@@ -321,7 +317,7 @@ def test_code_takes_its_entries_along():
     namespace = {}
     exec("def f(x): return x", namespace)
     f = namespace["f"]
-    entry = c.Entry.plain(guards(f.__code__), "a reason")
+    entry = c.Entry.plain(c.Guards(), "a reason")
     c.set_frame_callback(lambda function, slots: entry if slots == (1,) else None)
     c.hook_enter()
     f(1)

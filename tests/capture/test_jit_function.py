@@ -25,9 +25,9 @@ def entry_for(function, kinds=(), recipe=None, plan=echo):
         + bool(code.co_flags & 4)
         + bool(code.co_flags & 8)
     )
-    guards = c.Guards(code)
+    guards = c.Guards()
     for position in range(count):
-        node = guards.arg(position)
+        node = guards.load(None, "arg", position, code.co_varnames[position])
         if position in dict(kinds):
             guards.check(node, "type", dict(kinds)[position])
         guards.slot(node)
@@ -35,7 +35,7 @@ def entry_for(function, kinds=(), recipe=None, plan=echo):
 
 
 def jitted(function, **kwargs):
-    result = c.JitFunction(function, lambda jit, slots, none: None)
+    result = c.JitFunction(function, lambda jit, slots: None)
     result.add(entry_for(function, **kwargs))
     return result
 
@@ -119,7 +119,7 @@ def test_recipes():
     [("slot", 2), ("out", -1), ("set", []), "out", ("dict", ["a"], []), None, ("tuple", [3])],
 )
 def test_wrong_recipes_are_refused(recipe):
-    guards = c.Guards(positional.__code__)
+    guards = c.Guards()
     with pytest.raises((ValueError, IndexError)):
         c.Entry.direct(guards, echo, recipe)
 
@@ -127,15 +127,15 @@ def test_wrong_recipes_are_refused(recipe):
 def test_newest_entry_first_then_on_miss():
     missed = []
 
-    def on_miss(jit, slots, none):
-        missed.append((jit, slots, none))
+    def on_miss(jit, slots):
+        missed.append((jit, slots))
         entry = entry_for(positional, kinds={0: type(slots[0])}, recipe=("const", type(slots[0])))
         jit.add(entry)
         return entry
 
     jit = c.JitFunction(positional, on_miss)
     assert jit(1, 2) is int and jit("a", b=2) is str and jit(3, 4) is int
-    assert missed == [(jit, (1, 2), None), (jit, ("a", 2), None)]
+    assert missed == [(jit, (1, 2)), (jit, ("a", 2))]
     assert [entry.calls for entry in jit.entries] == [2, 1]
     jit.add(entry_for(positional, recipe=("const", "newest")))
     assert jit(1, 2) == "newest"
@@ -171,10 +171,10 @@ def test_code_and_plain_entries():
     rewritten = FunctionType(g.__code__, f.__globals__, "f", f.__defaults__)
     rewritten.__kwdefaults__ = f.__kwdefaults__
     jit = c.JitFunction(f, None)
-    code = c.Entry.code(c.Guards(f.__code__), rewritten)
+    code = c.Entry.code(c.Guards(), rewritten)
     jit.add(code)
     assert jit(1, k=5) == ("rewritten", 1, 2, 5)
-    plain = c.Entry.plain(c.Guards(f.__code__), "because")
+    plain = c.Entry.plain(c.Guards(), "because")
     jit.add(plain)
     assert jit(1) == ("original", 1, 2, 3)
     assert (code.kind, plain.kind, plain.target, code.calls) == ("code", "plain", "because", 1)
@@ -189,9 +189,9 @@ def test_changed_or_disabled_function_runs_as_it_is():
     jit.enabled = False
     assert jit(1) == 1
     jit.enabled = True
-    previous = c.calls_suspend()
+    previous = c.calls_suspend(True)
     assert jit(1) == 1
-    c.calls_restore(previous)
+    c.calls_suspend(previous)
     assert jit(1) == "compiled"
     f.__code__ = (lambda a: a + 1).__code__
     assert jit(1) == 2
@@ -288,11 +288,11 @@ def test_everything_is_freed():
         def f(a):
             return a, big
 
-        jit = c.JitFunction(f, lambda jit, slots, none, keep=big: None)
-        guards = c.Guards(f.__code__)
-        guards.slot(guards.object(big))
+        jit = c.JitFunction(f, lambda jit, slots, keep=big: None)
+        guards = c.Guards()
+        guards.slot(guards.load(None, "object", big, "big"))
         jit.add(c.Entry.direct(guards, lambda x: (jit, x), ("const", (big, jit))))
-        jit.add(c.Entry.code(c.Guards(f.__code__), f))
+        jit.add(c.Entry.code(c.Guards(), f))
         big.jit = jit
         jit.self = jit
         jit(1)

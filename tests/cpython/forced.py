@@ -100,16 +100,16 @@ class Compiler:
         self.made = 0
         session_of(self).per_code = session_of(self).forced = True
 
-    def __call__(self, jitted, slots, kwargs):
+    def __call__(self, jitted, slots):
         """A miss of a resume function."""
         if len(jitted.entries) >= MAX_ENTRIES:
             self.forced.left["entries"] += 1
             return None
-        suspended = _capture.hook_suspend()
+        suspended = _capture.hook_suspend(True)
         try:
             return self.compile(jitted, slots)
         finally:
-            _capture.hook_restore(suspended)
+            _capture.hook_suspend(suspended)
 
     def compile(self, jitted, slots):
         forced = self.forced

@@ -93,7 +93,7 @@ class Runner:
     def add_guards(self, guards: Any) -> None:
         pass
 
-    def __call__(self, jitted: Any, slots: Any, kwargs: Any) -> Any:
+    def __call__(self, jitted: Any, slots: Any) -> Any:
         if len(jitted.entries) >= 16:
             return None
         try:

@@ -1,6 +1,6 @@
 """A guard program of one value, for tests."""
 
-from frameloom.capture import _capture as c
+from tests.capture.guards.program import Program
 
 
 def f(x, y=None):
@@ -13,12 +13,12 @@ class Guard:
     The walk of a call, which leaves out what cannot have changed, must come to the same as the full one."""
 
     def __init__(self, build, function=f):
-        self.guards = c.Guards(function.__code__)
+        self.guards = Program(function)
         self.function = function
         build(self.guards, self.guards.arg(0))
 
     def __call__(self, x, y=None):
-        failure = self.guards.explain_failure((x, y), None, self.function)
+        failure = self.guards.explain_failure((x, y), self.function)
         for _ in range(2):
             assert self.guards.passes((x, y), self.function) == (failure is None)
         return failure

@@ -4,6 +4,7 @@ import torch
 
 from frameloom.capture import _capture as c
 from tests.capture.guards.one_guard import Guard, check
+from tests.capture.guards.program import Program
 
 
 def tensors():
@@ -124,7 +125,7 @@ def test_distinct():
 
 def test_a_tensor_that_nobody_wrote_to():
     assert c.tracks_versions()
-    guards = c.Guards((lambda x: x).__code__)
+    guards = Program(lambda x: x)
     p = torch.nn.Parameter(torch.randn(3, 4))
     guards.check(guards.arg(0), "unchanged", (p.detach(), p._version))
 

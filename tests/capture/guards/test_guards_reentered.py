@@ -5,8 +5,8 @@ import threading
 
 import torch
 
-from frameloom.capture import _capture
 from tests.capture.capturing import jitted
+from tests.capture.guards.program import Program
 
 X = torch.ones(3)
 
@@ -53,7 +53,7 @@ def test_a_finalizer_calls_the_function_whose_guards_are_walked():
     """Loading a bound method makes an object, which may start a collection, which may run anything."""
     net, calls = Net(), []
     target, _ = jitted(lambda x: net(x))
-    guards = _capture.Guards(target.__code__)
+    guards = Program(target)
     for _ in range(3):
         method = guards.child(guards.object(net), "attr", "forward")
         guards.check(guards.child(method, "method_func"), "is", Net.forward)

@@ -11,6 +11,7 @@ import torch
 from frameloom.capture import _capture
 from frameloom.capture.guards.source import SOURCE_KINDS
 from tests.capture.capturing import jitted
+from tests.capture.guards.program import Program
 
 
 class Table(dict):
@@ -66,16 +67,16 @@ def test_every_kind_is_tested():
 @pytest.mark.parametrize("kind", LOADS)
 def test_functions(kind):
     obj, key, expected = LOADS[kind]
-    read = _capture.LOADS[kind]
+    read, _ = _capture.LOADS[kind]
     loaded = read(obj) if key is None else read(obj, key)
     assert loaded is expected or (kind == "state" and loaded == expected)
 
 
 @pytest.mark.parametrize("kind", ATTRIBUTES)
 def test_attributes(kind):
-    guards = _capture.Guards((lambda: 0).__code__)
+    guards = Program(lambda: 0)
     node = guards.child(guards.object(ATTRIBUTES[kind]), kind)
-    attribute = getattr(ATTRIBUTES[kind], _capture.LOADS[kind])
+    attribute = getattr(ATTRIBUTES[kind], _capture.LOADS[kind][0])
     guards.check(node, "is", attribute)
     assert guards.passes((), lambda: 0)
 
@@ -84,13 +85,13 @@ def test_an_entry_of_a_cache():
     cached = functools.lru_cache(lambda number: BOX)
     cached(1)
     (table,) = [obj for obj in gc.get_referents(cached) if type(obj) is dict and 1 in obj]
-    assert _capture.LOADS["cached"](table[1]) is BOX
+    assert _capture.LOADS["cached"][0](table[1]) is BOX
 
 
 def test_what_is_not_there():
     for kind, obj, key in (("item", ROW, 2), ("key", TABLE, 1), ("referent", ROW, None)):
         with pytest.raises(LookupError):
-            _capture.LOADS[kind](obj, key)
+            _capture.LOADS[kind][0](obj, key)
     with pytest.raises(TypeError):
         _capture.LOADS["key"](TABLE, [])
 
