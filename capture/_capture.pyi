@@ -138,6 +138,9 @@ LOADS: dict[str, tuple[str | Callable[..., Any], str]]
 """The kinds of loads from a parent: the name of the attribute that does the same in Python, or a function (object, key) that
 does; and the format of the path, of the parent's path and the key."""
 
+SIZE_OPS: tuple[str, ...]
+"""The operations of a check "sizes" by their numbers: leaves by the kind of their source, operators, and the comparisons with 0."""
+
 def supported() -> str | None:
     """None if this interpreter is known, else why not (one line)."""
 

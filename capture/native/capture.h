@@ -117,7 +117,9 @@ int guard_is_sequence(PyObject *object);
 /* The length of a container, read without running Python code; -1 for other objects. */
 Py_ssize_t guard_length_of(PyObject *object);
 PyObject *add_sequence_type(PyObject *module, PyObject *type);
-int guards_add_loads(PyObject *module); /* the kinds of loads, for Python */
+/* For Python: the kinds of loads, and the operations of conditions on sizes. */
+int guards_add_loads(PyObject *module);
+int guards_add_size_ops(PyObject *module);
 
 /* --- entry.c --- */
 typedef enum { ENTRY_DIRECT, ENTRY_CODE, ENTRY_PLAIN } EntryKind;

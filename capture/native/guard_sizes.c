@@ -24,6 +24,15 @@ typedef enum {
     OP_COUNT
 } SizeOp;
 
+/* Adds `SIZE_OPS`: their names, in this order. */
+int guards_add_size_ops(PyObject *module) {
+    PyObject *names = Py_BuildValue("(sssssssssssss)", "const", "dim", "stride", "int", "add", "mul",
+                                    "floordiv", "mod", "max", "min", ">=", "==", "!=");
+    int status = names ? PyModule_AddObjectRef(module, "SIZE_OPS", names) : -1;
+    Py_XDECREF(names);
+    return status;
+}
+
 typedef struct {
     int64_t op, a, b;
 } SizeStep;

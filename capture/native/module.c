@@ -54,9 +54,10 @@ PyMODINIT_FUNC PyInit__capture(void) {
         Py_DECREF(module);
         return NULL;
     }
-    if (guards_add_loads(module) < 0 || PyModule_AddType(module, &Guards_Type) < 0 ||
-        PyModule_AddType(module, &Entry_Type) < 0 || PyModule_AddType(module, &Lengths_Type) < 0 ||
-        PyModule_AddType(module, &JitFunction_Type) < 0 || hook_setup(module) < 0)
+    if (guards_add_loads(module) < 0 || guards_add_size_ops(module) < 0 ||
+        PyModule_AddType(module, &Guards_Type) < 0 || PyModule_AddType(module, &Entry_Type) < 0 ||
+        PyModule_AddType(module, &Lengths_Type) < 0 || PyModule_AddType(module, &JitFunction_Type) < 0 ||
+        hook_setup(module) < 0)
         Py_CLEAR(module);
     return module;
 }

@@ -67,7 +67,7 @@ def sizes_in(graph: torch.fx.Graph, given: Sequence[Any]) -> dict[Symbol, int]:
             behind += zip(like.stride(), value.stride(), strict=True)
     values: dict[Symbol, int] = {}
     for size, n in pairs + behind:
-        symbol = lone_symbol(known) if isinstance(known := resolved(size), Size) else None
+        symbol = lone_symbol(resolved(size))
         if symbol is not None:
             values.setdefault(symbol, n)
     return values

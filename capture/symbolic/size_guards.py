@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
+from frameloom.capture import _capture
 from frameloom.capture.guards.source import Origin
 from frameloom.capture.values.numbers.size import postfix
 from frameloom.errors import Skip
@@ -15,18 +16,14 @@ from frameloom.ir.symbolic.expr import Apply, Int, Size, Symbol
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
 
-CONST, ADD, MUL = 0, 4, 5
-LEAVES = {"dim": 1, "stride": 2, "int": 3}
-OPS = {"floordiv": 6, "mod": 7, "max": 8, "min": 9}
+OPS = {name: number for number, name in enumerate(_capture.SIZE_OPS)}
 SIGNS = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge}
-AT_LEAST_0, IS_0, NOT_0 = 10, 11, 12
 
 
 def guard_sizes(t: Tracer) -> None:
     shape_env = t.recorder.shape_env
-    for sizes, op, sign in (
-        (shape_env.zero, IS_0, "=="), (shape_env.not_0, NOT_0, "!="), (shape_env.at_least_0, AT_LEAST_0, ">="),
-    ):  # fmt: skip
+    conditions = (shape_env.zero, "=="), (shape_env.not_0, "!="), (shape_env.at_least_0, ">=")
+    for sizes, sign in conditions:
         for size in sizes:
             if unbacked_in(size):
                 continue  # the call itself checks it
@@ -34,8 +31,8 @@ def guard_sizes(t: Tracer) -> None:
                 _guard_computed(t, size, sign)
                 continue
             origins: list[Origin] = []
-            program = [*_program(size, origins), (op, 0, 0)]
-            if any(step == CONST and abs(value) > MAX_INT64 for step, value, _ in program):
+            program = [*_program(size, origins), (OPS[sign], 0, 0)]
+            if any(step == OPS["const"] and abs(value) > MAX_INT64 for step, value, _ in program):
                 _guard_computed(t, size, sign)
                 continue
             t.guards.sizes(origins[0], condition(size, sign), tuple(program))
@@ -53,14 +50,14 @@ def _guard_computed(t: Tracer, size: Size, sign: str) -> None:
 
 def _program(n: Int, origins: list[Origin]) -> list[tuple[Any, Any, Any]]:
     if not isinstance(n, Size):
-        return [(CONST, n, 0)]
+        return [(OPS["const"], n, 0)]
     steps: list[tuple[Any, Any, Any]] = []
     for k, (monomial, factor) in enumerate(n.terms):
-        steps.append((CONST, factor, 0))
+        steps.append((OPS["const"], factor, 0))
         for atom in monomial:
             if isinstance(atom, Symbol):
                 origins.append(atom.source.origin)
-                steps.append((LEAVES[atom.source.kind], atom.source.origin, atom.source.dim))
+                steps.append((OPS[atom.source.kind], atom.source.origin, atom.source.dim))
             else:
                 assert isinstance(atom, Apply)
                 steps += [
@@ -68,9 +65,9 @@ def _program(n: Int, origins: list[Origin]) -> list[tuple[Any, Any, Any]]:
                     *_program(atom.args[1], origins),
                     (OPS[atom.op], 0, 0),
                 ]
-            steps.append((MUL, 0, 0))
+            steps.append((OPS["mul"], 0, 0))
         if k:
-            steps.append((ADD, 0, 0))
+            steps.append((OPS["add"], 0, 0))
     return steps
 
 

@@ -39,13 +39,18 @@ def unbacked_in(n: Int) -> list[Symbol]:
     return [a for a in dict.fromkeys(atoms_of(n)) if isinstance(a, Symbol) and a.unbacked]
 
 
-def lone_symbol(size: Size) -> Symbol | None:
-    """Returns the symbol if the size is exactly one symbol, else None."""
-    if len(size.terms) != 1:
+def lone_atom(n: Int) -> Atom | None:
+    """Returns the factor if `n` is exactly one, else None."""
+    if not isinstance(n, Size) or len(n.terms) != 1:
         return None
-    ((monomial, factor),) = size.terms
-    one = len(monomial) == 1 and factor == 1 and isinstance(monomial[0], Symbol)
-    return monomial[0] if one else None  # type: ignore[return-value]
+    ((monomial, factor),) = n.terms
+    return monomial[0] if factor == 1 and len(monomial) == 1 else None
+
+
+def lone_symbol(n: Int) -> Symbol | None:
+    """Returns the symbol if `n` is exactly one, else None."""
+    atom = lone_atom(n)
+    return atom if isinstance(atom, Symbol) else None
 
 
 def lone_apply(n: Int, op: str) -> Apply | None:

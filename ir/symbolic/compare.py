@@ -6,17 +6,15 @@ If the form does not decide one, the hint does, and the answer becomes a conditi
 from __future__ import annotations
 
 from frameloom.ir.symbolic.atoms import unbacked_in
-from frameloom.ir.symbolic.expr import Int, Size, largest, smallest
+from frameloom.ir.symbolic.expr import Int, Size, largest, shape_env_of, smallest
 
 OPEN_END = 1 << 62  # a slice whose end is greater goes to the end
 
 
 def same(a: Int, b: Int) -> bool:
     """Whether they are surely equal."""
-    if isinstance(a, Size) or isinstance(b, Size):
-        shape_env = a.shape_env if isinstance(a, Size) else b.shape_env
-        return shape_env.surely_zero(a - b)
-    return bool(a == b)
+    shape_env = shape_env_of(a, b)
+    return bool(a == b) if shape_env is None else shape_env.surely_zero(a - b)
 
 
 def surely_positive(n: Int) -> bool:

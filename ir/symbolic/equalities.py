@@ -12,7 +12,7 @@ division without remainder, as a quotient with a fixed value, or as a sum with a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,6 +23,7 @@ from frameloom.ir.symbolic.atoms import (
     atoms_of,
     inner_applies,
     lone_apply,
+    lone_atom,
     substitute,
     unbacked_in,
 )
@@ -276,35 +277,29 @@ class Equalities(UndoableRanges):
         if (above := dict(n.terms).get((), 0) - MAX_INT64) > 0:  # guards cannot compute with it
             n = self.make({m: c - above if m == () else c for m, c in n.terms})
             assert isinstance(n, Size)
-        self._record_undo(self.at_least_0, n)
-        self.at_least_0[n] = self._noted(f"{n!r} >= 0")
+        self._set(self.at_least_0, n, self._noted(f"{n!r} >= 0"))
         terms = dict(n.terms)
         offset = terms.pop((), 0)
-        if len(terms) == 1:
-            ((monomial, factor),) = terms.items()
-            if factor < 0:
-                self._record_undo(self._most, monomial)
-                most = self._most[monomial] = min(
-                    self._most.get(monomial, math.inf), offset // -factor
-                )
-                if all(self._ranges[atom][0] >= 1 for atom in monomial):
-                    for atom in monomial:  # no factor is greater than the product
-                        self._record_undo(self._ranges, atom)
-                        low, high = self._ranges[atom]
-                        self._ranges[atom] = (low, min(high, most))
-            if len(monomial) == 1:
-                self._record_undo(self._ranges, monomial[0])
-                low, high = self._ranges[monomial[0]]
-                if factor > 0:
-                    low = max(low, -(offset // factor))
-                else:
-                    high = min(high, offset // -factor)
-                self._ranges[monomial[0]] = (low, high)
-                lone = monomial[0]
-                known = low == high and not self._is_frozen()
-                if known and isinstance(lone, Symbol) and lone.unbacked:
-                    self._replace(lone, int(low))
-                    self._solve_pending()
+        if len(terms) != 1:
+            return
+        ((monomial, factor),) = terms.items()
+        if factor < 0:
+            most = min(self._most.get(monomial, math.inf), offset // -factor)
+            self._set(self._most, monomial, most)
+            if all(self._ranges[atom][0] >= 1 for atom in monomial):
+                for atom in monomial:  # no factor is greater than the product
+                    self._narrow(atom, -math.inf, most)
+        if len(monomial) == 1:
+            lone = monomial[0]
+            if factor > 0:
+                self._narrow(lone, -(offset // factor), math.inf)
+            else:
+                self._narrow(lone, -math.inf, offset // -factor)
+            low, high = self._ranges[lone]
+            known = low == high and not self._is_frozen()
+            if known and isinstance(lone, Symbol) and lone.unbacked:
+                self._replace(lone, int(low))
+                self._solve_pending()
 
     def _equate(self, n: Size) -> None:
         """Assumes `n == 0`."""
@@ -312,15 +307,12 @@ class Equalities(UndoableRanges):
         self._solve_pending()
 
     def _equate_unbacked(self, n: Size) -> None:
-        for monomial, factor in reversed(n.terms):
-            symbol = monomial[0] if len(monomial) == 1 else None
-            if abs(factor) == 1 and isinstance(symbol, Symbol) and symbol.unbacked:
-                other = self.make({m: -c * factor for m, c in n.terms if m is not monomial})
-                # Expressions of this symbol are computed before a later symbol has a value.
-                if not any(a is symbol or self._is_later(a, symbol) for a in atoms_of(other)):
-                    self._replace(symbol, other)
-                    self._solve_pending()
-                    return
+        for symbol, other in _solutions(n):
+            # Expressions of this symbol are computed before a later symbol has a value.
+            if symbol.unbacked and not any(self._is_later(a, symbol) for a in atoms_of(other)):
+                self._replace(symbol, other)
+                self._solve_pending()
+                return
 
     def _is_later(self, atom: Atom, symbol: Symbol) -> bool:
         unbacked = unbacked_in(self.make({(atom,): 1}))
@@ -356,38 +348,23 @@ class Equalities(UndoableRanges):
 
     def _solve(self, n: Size) -> None:
         n = self._without_positive(n)
-        self._record_undo(self.zero, n)
-        self.zero[n] = self._noted(f"{n!r} == 0")
+        self._set(self.zero, n, self._noted(f"{n!r} == 0"))
         if self._is_frozen():
             return
-        for monomial, factor in reversed(n.terms):
-            symbol = monomial[0] if len(monomial) == 1 else None
-            if abs(factor) != 1 or not isinstance(symbol, Symbol):
-                continue
-            others: dict[Monomial, int] = {m: -c * factor for m, c in n.terms if m is not monomial}
-            other = self.make(others)
-            if any(a is symbol for a in atoms_of(other)):
-                continue
-            if not _is_number(symbol) and any(map(_is_number, atoms_of(other))):
-                continue  # a tensor carries its own size, but the graph may have no input for the int
-            self._replace(symbol, other)
-            return
-        if (modulo := lone_apply(n, "mod")) is not None:
-            self._undo.append(self._clear_caches)
-            self._record_undo(self._exact, modulo.args)
-            self._exact[modulo.args] = None
-            self._clear_caches()
-            return
+        for symbol, other in _solutions(n):
+            # A tensor carries its own size, but the graph may have no input for an int.
+            if _is_number(symbol) or not any(map(_is_number, atoms_of(other))):
+                self._replace(symbol, other)
+                return
+        self._undo.append(self._clear_caches)
         monomial, factor = n.terms[0]
         others = dict(n.terms[1:])
-        if len(monomial) == 1 and abs(factor) == 1 and others.keys() <= {()}:
-            self._undo.append(self._clear_caches)
-            self._record_undo(self._fixed, monomial[0])
-            self._fixed[monomial[0]] = -others.get((), 0) * factor
+        if (modulo := lone_apply(n, "mod")) is not None:
+            self._set(self._exact, modulo.args, None)
+        elif len(monomial) == 1 and abs(factor) == 1 and others.keys() <= {()}:
+            self._set(self._fixed, monomial[0], -others.get((), 0) * factor)
         else:
-            self._undo.append(self._clear_caches)
-            self._record_undo(self._unsolved, n)
-            self._unsolved[n] = None
+            self._set(self._unsolved, n, None)
         self._clear_caches()
 
     def _replace(self, symbol: Symbol, other: Int) -> None:
@@ -397,16 +374,8 @@ class Equalities(UndoableRanges):
         for known in list(self._same):
             self._same[known] = substitute(self, self._same[known], self._value)
         self._clear_caches()
-        if (
-            isinstance(other, Size)
-            and len(other.terms) == 1
-            and other.terms[0][1] == 1
-            and len(other.terms[0][0]) == 1
-        ):
-            atom = other.terms[0][0][0]
-            self._record_undo(self._ranges, atom)
-            own = self._ranges[atom]
-            self._ranges[atom] = (max(low, own[0]), min(high, own[1]))
+        if (atom := lone_atom(other)) is not None:
+            self._narrow(atom, low, high)
         elif isinstance(other, Size) and symbol.unbacked and low > -math.inf:
             self._sure.add(other - int(low))
             self._cache.clear()
@@ -430,6 +399,16 @@ class Equalities(UndoableRanges):
         if config.verify:
             refuse_in_assert()
         return self.note(text)
+
+
+def _solutions(n: Size) -> Iterator[tuple[Symbol, Int]]:
+    """Yields symbols, and the expression of others that each equals where `n` is 0."""
+    for monomial, factor in reversed(n.terms):
+        symbol = monomial[0] if len(monomial) == 1 else None
+        if abs(factor) == 1 and isinstance(symbol, Symbol):
+            other = n.shape_env.make({m: -c * factor for m, c in n.terms if m is not monomial})
+            if not any(a is symbol for a in atoms_of(other)):
+                yield symbol, other
 
 
 def _without_number(n: Size) -> tuple[tuple[tuple[Monomial, int], ...], int, int]:

@@ -160,27 +160,15 @@ class Size(torch.SymInt):
     # ---- arithmetic
 
     def __add__(self, other: Int) -> Int:
-        return (
-            linear(self.shape_env, ((self, 1), (other, 1)))
-            if isinstance(other, INTS)
-            else NotImplemented
-        )
+        return _sum(self, 1, other, 1)
 
     __radd__ = __add__
 
     def __sub__(self, other: Int) -> Int:
-        return (
-            linear(self.shape_env, ((self, 1), (other, -1)))
-            if isinstance(other, INTS)
-            else NotImplemented
-        )
+        return _sum(self, 1, other, -1)
 
     def __rsub__(self, other: Int) -> Int:
-        return (
-            linear(self.shape_env, ((self, -1), (other, 1)))
-            if isinstance(other, INTS)
-            else NotImplemented
-        )
+        return _sum(self, -1, other, 1)
 
     def __neg__(self) -> Int:
         return linear(self.shape_env, ((self, -1),))
@@ -305,6 +293,13 @@ def linear(shape_env: Equalities, parts: tuple[tuple[Int, int], ...]) -> Int:
     return result
 
 
+def _sum(a: Size, times: int, b: Any, times_b: int) -> Int:
+    """Returns `times * a + times_b * b`, as an operator does."""
+    return (
+        linear(a.shape_env, ((a, times), (b, times_b))) if isinstance(b, INTS) else NotImplemented
+    )
+
+
 def product(shape_env: Equalities, a: Int, b: Int) -> Int:
     result = shape_env.computed.get((a, b))
     if result is None:
@@ -402,7 +397,7 @@ def gcd(a: Int, b: Int) -> Int:
     """Returns a common divisor: of ints the greatest, of sizes the greatest that the forms show."""
     if not isinstance(a, Size) and not isinstance(b, Size):
         return math.gcd(a, b)
-    shape_env = a.shape_env if isinstance(a, Size) else b.shape_env
+    shape_env: Any = shape_env_of(a, b)
     for one, other in ((a, b), (b, a)):
         if isinstance(one, Size) and shape_env.surely_zero(divide(shape_env, other, one)[1]):
             return one

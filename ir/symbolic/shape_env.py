@@ -76,8 +76,7 @@ class ShapeEnv(Equalities):
             if not self.knows_unbacked:
                 self.undecided(n)
         if n.hint:
-            self._record_undo(self.not_0, n)
-            self.not_0[n] = self._noted(f"{n!r} != 0")
+            self._set(self.not_0, n, self._noted(f"{n!r} != 0"))
             return False
         if not self._divides(n):
             self._equate(n)
@@ -200,7 +199,7 @@ class ShapeEnv(Equalities):
         symbols = not_1_in(n)
         low, high = self.range_above_1(n, symbols)
         if low > 0 or high < 0:
-            self.assumed_sizes.not_1.update(self.make({(s,): 1}) for s in symbols)
+            self._assume_not_1(symbols)
             return True
         return not self.is_zero(n)
 
@@ -215,7 +214,7 @@ class ShapeEnv(Equalities):
         if low <= 0 <= high:
             self.assumed_sizes.apart.add(n)
         elif not self.surely_not_zero(n):
-            self.assumed_sizes.not_1.update(self.make({(s,): 1}) for s in sizes)
+            self._assume_not_1(sizes)
 
     def is_less_deferred(self, a: Int, b: Int) -> bool:
         """Whether `a < b`, if no symbol is 1 that is not 1 in the captured call."""
@@ -228,9 +227,12 @@ class ShapeEnv(Equalities):
         symbols = not_1_in(n)
         low, high = self.range_above_1(n, symbols)
         if low > 0 or high <= 0:
-            self.assumed_sizes.not_1.update(self.make({(s,): 1}) for s in symbols)
+            self._assume_not_1(symbols)
             return low > 0
         return self.is_positive(n)
+
+    def _assume_not_1(self, symbols: set[Atom]) -> None:
+        self.assumed_sizes.not_1.update(self.make({(s,): 1}) for s in symbols)
 
     def assume_not_0(self, n: Int) -> None:
         self.is_zero(n)

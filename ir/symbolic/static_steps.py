@@ -59,7 +59,7 @@ class KnownSizes:
 
     def _learn(self, sizes: Sequence[Int], values: Sequence[int]) -> None:
         for n, value in zip(sizes, values, strict=True):
-            symbol = lone_symbol(n) if isinstance(n, Size) else None
+            symbol = lone_symbol(n)
             if symbol is not None:
                 self._known.setdefault(symbol, value)
 

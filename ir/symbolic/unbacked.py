@@ -46,7 +46,7 @@ def _lone_sizes(results: Iterable[Buffer | None]) -> Iterator[tuple[Symbol, Buff
     """Yields the dimensions whose size is one symbol."""
     for buffer in results:
         for dim, n in enumerate(buffer.shape if buffer is not None else ()):
-            symbol = lone_symbol(n) if isinstance(n, Size) else None
+            symbol = lone_symbol(n)
             if symbol is not None and buffer is not None:
                 yield symbol, buffer, dim
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from frameloom.ir.symbolic.expr import Atom
 from frameloom.ir.symbolic.ranges import Ranges
 
 
@@ -25,6 +26,16 @@ class UndoableRanges(Ranges):
             self._undo.append(partial(table.__setitem__, key, table[key]))
         else:
             self._undo.append(partial(table.pop, key, None))
+
+    def _set(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        """Sets an entry of the table; `take_back` restores it."""
+        self._record_undo(table, key)
+        table[key] = value
+
+    def _narrow(self, atom: Atom, low: float, high: float) -> None:
+        """Assumes that a factor is from `low` to `high`."""
+        least, most = self._ranges[atom]
+        self._set(self._ranges, atom, (max(least, low), min(most, high)))
 
     def mark(self) -> int:
         """Returns a position for `take_back`."""

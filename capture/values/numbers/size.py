@@ -83,7 +83,7 @@ class SymbolicSize(SymbolicNumber):
     def _computed_from(self) -> tuple[Any, list[Value]]:
         if self._built is None:
             size = self.size
-            symbol = lone_symbol(size) if isinstance(size, Size) else None
+            symbol = lone_symbol(size)
             if symbol is not None:
                 self.fn, self._built = symbol.source.computed_from(self.t)
             elif isinstance(size, Size):

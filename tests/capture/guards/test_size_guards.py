@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from frameloom.capture.symbolic.size_guards import ADD, CONST, IS_0, LEAVES, OPS, condition
+from frameloom.capture.symbolic.size_guards import OPS, condition
 from frameloom.ir.symbolic.shape_env import ShapeEnv
 from tests.capture.guards.test_guards import Guard
 
@@ -41,8 +41,8 @@ def test_divisions_round_as_those_of_python(name, divide):
     for a, b in itertools.product(range(-7, 8), (-3, -2, 2, 3)):
 
         def build(guards, node, a=a, b=b):
-            steps = [(LEAVES["int"], node, 0), (CONST, b, 0), (OPS[name], 0, 0)]
-            steps += [(CONST, -divide(a, b), 0), (ADD, 0, 0), (IS_0, 0, 0)]
+            steps = [(OPS["int"], node, 0), (OPS["const"], b, 0), (OPS[name], 0, 0)]
+            steps += [(OPS["const"], -divide(a, b), 0), (OPS["add"], 0, 0), (OPS["=="], 0, 0)]
             program = struct.pack(f"{3 * len(steps)}q", *itertools.chain(*steps))
             guards.check(node, "sizes", ("a and b", program))
 
