@@ -34,10 +34,11 @@ def of_lists(x):
         values.__lt__([6]),
         values.__add__([x])[-1],
         values.__mul__(2),
-        values.__rmul__(2) if hasattr(values, "__rmul__") else None,
+        values.__rmul__(2),
         same is values,
         list(values.__reversed__()),
         next(values.__iter__()),
+        x + 1,
     )
 
 
