@@ -307,7 +307,14 @@ def module_of(
     constants: torch.nn.Module, graph: torch.fx.Graph, instead: Mapping[Any, Any] | None = None
 ) -> torch.fx.GraphModule:
     """Returns a graph as a module, whose Python code is written and compiled. `instead`: what it calls in
-    place of ops.
+    place of ops."""
+    return torch.fx.GraphModule(constants, runnable_graph(graph, instead))
+
+
+def runnable_graph(
+    graph: torch.fx.Graph, instead: Mapping[Any, Any] | None = None
+) -> torch.fx.Graph:
+    """Returns a graph that plain PyTorch can run node by node. `instead`: what it calls in place of ops.
 
     `torch.ops.aten.random.from` is not valid Python, so it is called by another name. Offsets of `as_strided`
     count from the start of inputs, as in the recording. Inference tensors are written in inference mode."""
@@ -325,7 +332,7 @@ def module_of(
             elif node.target in STRIDED and (recorded := _recorded_offset(node)) is not None:
                 made.target, made.args = STRIDED[node.target], (recorded, *made.args)
         graph = copy
-    return torch.fx.GraphModule(constants, graph)
+    return graph
 
 
 def _recorded_offset(node: torch.fx.Node) -> int | None:

@@ -30,6 +30,7 @@ from frameloom.capture.graph_passes.freezing import frozen
 from frameloom.capture.guards.surroundings import watch_autograd
 from frameloom.capture.interpreter import break_catalogue
 from frameloom.capture.recording.branches import calls_in
+from frameloom.capture.recording.captured_graph import without_examples
 from frameloom.capture.recording.unbacked_sizes import assumed, avoid_unbacked, checks_sizes
 from frameloom.capture.resume.break_exit import ExitWriter, frame_spec
 from frameloom.capture.resume.lifetime import Lifetimes
@@ -152,7 +153,8 @@ class CompiledRegion:
             self.compiled = capture.compiler.compile_graph(self.graph, capture.trail)
             sized = checks_sizes(t, self.graph, ours)
             if restarts and config.verify and not sized and not self.graph.mutated:
-                self.compiled = verified(self.compiled, self.graph.gm.forward)
+                recorded = without_examples(self.graph)
+                self.compiled = verified(self.compiled, lambda *args: recorded.gm.forward(*args))
             if t.speculation.speculated:
                 self.compiled = forgetting(t, self.compiled)
             self.compiled = watching(t, self.graph, self.compiled, self.cast)

@@ -1,25 +1,82 @@
-"""Graphs for tests without the capture half: make_fx records eager calls as ATen nodes, functionalized."""
+"""Graphs for tests without the capture half: a dispatch mode notes the ATen ops of eager calls as nodes."""
+
+import operator
 
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
 from frameloom.ir import interp
 from frameloom.ir.lower import lower
 from frameloom.ir.program import Extern, Kernel
 
 
+class _Recording(TorchDispatchMode):
+    """Notes every ATen op that runs as a node of a graph, with its result as meta["val"]."""
+
+    def __init__(self, inputs):
+        super().__init__()
+        self.graph, self.constants = torch.fx.Graph(), torch.nn.Module()
+        self.nodes = {}  # of tensors, by id
+        self.alive = []
+        for number, given in enumerate(inputs):
+            node = self.graph.placeholder(f"arg{number}_1")
+            node.meta["val"] = given
+            if isinstance(given, torch.Tensor):
+                self._is_made_by(given, node)
+
+    def _is_made_by(self, tensor, node):
+        self.nodes[id(tensor)] = node
+        self.alive.append(tensor)
+
+    def node_of(self, value):
+        """The node of a tensor; numbers and other arguments stay as they are."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        if id(value) not in self.nodes:
+            name = f"constant_{len(self.alive)}"
+            self.constants.register_buffer(name, value)
+            node = self.graph.get_attr(name)
+            node.meta["val"] = value
+            self._is_made_by(value, node)
+        return self.nodes[id(value)]
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if (
+            func is torch.ops.aten.lift_fresh.default
+        ):  # each run of the graph needs a tensor of its own
+            func = torch.ops.aten.lift_fresh_copy.default
+        given = tree_map(self.node_of, (args, kwargs))
+        result = func(*args, **kwargs)
+        name = func.overloadpacket.__name__
+        node = self.graph.create_node("call_function", func, *given, name=name)
+        node.meta["val"] = result
+        if isinstance(result, torch.Tensor):
+            self._is_made_by(result, node)
+        elif isinstance(result, (tuple, list)):
+            for k, part in enumerate(result):
+                item = self.graph.call_function(operator.getitem, (node, k))
+                item.meta["val"] = part
+                if isinstance(part, torch.Tensor):
+                    self._is_made_by(part, item)
+        return result
+
+
 def graph_of(function, *inputs, functional=False):
     """The functional ATen graph of `function(*inputs)`, with meta["val"] on every node."""
     f = torch.func.functionalize(function, remove="mutations") if functional else function
-    gm = make_fx(lambda *args: f(*args), tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
-    gm.graph.eliminate_dead_code()
-    gm.recompile()
-    # make_fx keeps no storage offsets of inputs: take them from the tensors themselves.
-    places = [n for n in gm.graph.nodes if n.op == "placeholder"]
-    for node, given in zip(places, inputs, strict=True):
-        if isinstance(given, torch.Tensor):
-            node.meta["val"] = Geometry(given)
-    return gm
+    given = clones(inputs)
+    recording = _Recording(given)
+    with recording:
+        result = f(*given)
+    recording.graph.output(tree_map(recording.node_of, result))
+    # What reads an input gets the geometry of the tensor itself.
+    for node, tensor in zip(recording.graph.find_nodes(op="placeholder"), inputs, strict=True):
+        if isinstance(tensor, torch.Tensor):
+            node.meta["val"] = Geometry(tensor)
+    recording.graph.eliminate_dead_code()
+    return torch.fx.GraphModule(recording.constants, recording.graph)
 
 
 class Geometry:

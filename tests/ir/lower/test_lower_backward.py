@@ -128,7 +128,7 @@ def test_layer_norm(mask):
     for dtype in FLOATS:
         x, g, w = given(dtype, 3, 4, 6), given(dtype, 3, 4, 6), given(dtype, 6)
         for weight in (w, None):
-            if weight is None and mask[1]:
+            if weight is None and (mask[1] or not mask[0]):  # eager refuses the last mask
                 continue
 
             def backward(g, x, weight=weight):
