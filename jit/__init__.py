@@ -37,15 +37,16 @@ if TYPE_CHECKING:
         VerifyError,
     )
     from frameloom.report import Explanation
+    from frameloom.torch_compile import compile
 
 _HOMES = {
     "jit": "api", "explain": "api", "disable": "api", "graph_break": "api", "is_compiling": "api",
     "reset": "api", "stats": "api", "list_backends": "api", "cond": "capture.library.torch_api.cond", "mark_dynamic": "capture.symbolic.marks", "mark_static": "capture.symbolic.marks",
     "FrameloomError": "errors", "FullGraphError": "errors", "OptionError": "errors", "BackendError": "errors", "BuildError": "errors",
-    "VerifyError": "errors", "Explanation": "report",
+    "VerifyError": "errors", "Explanation": "report", "compile": "torch_compile",
 }  # fmt: skip
 __all__ = [
-    "BackendError", "BuildError", "Explanation", "FrameloomError", "FullGraphError", "OptionError", "VerifyError", "cond", "disable",
+    "BackendError", "BuildError", "Explanation", "FrameloomError", "FullGraphError", "OptionError", "VerifyError", "compile", "cond", "disable",
     "explain", "graph_break", "is_compiling", "jit", "list_backends", "mark_dynamic", "mark_static", "reset", "stats",
 ]  # fmt: skip
 

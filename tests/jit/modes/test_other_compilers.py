@@ -102,3 +102,21 @@ def test_a_module_compiled_by_pytorch():
         plain = module(x.sin()) + 1
         assert torch.equal(frameloom.jit(lambda x: module(x.sin()) + 1, backend="eager")(x), plain)
     """)
+
+
+def test_a_backend_of_pytorch():
+    run("""
+        import torch, frameloom
+
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 2))
+        x = torch.randn(3, 4)
+        compiled = torch.compile(model, backend="frameloom")
+        torch.testing.assert_close(compiled(x), model(x))
+        compiled(x).sum().backward()
+        gradient = model[0].weight.grad.clone()
+        model.zero_grad()
+        model(x).sum().backward()
+        torch.testing.assert_close(gradient, model[0].weight.grad)
+        stats = frameloom.stats()
+        assert stats["graphs"] == 1 and stats["breaks"] == 0, stats
+    """)
