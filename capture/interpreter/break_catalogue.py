@@ -99,7 +99,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     ),
     "metadata_mutation": ("the tensor's shape or layout is changed in place", "make a new tensor"),
     "numpy": (
-        "NumPy's arrays cannot be captured",
+        "this use of NumPy is not captured",
         "use the torch function of the same name, or convert outside the jitted function",
     ),
     "op_error": (

@@ -26,6 +26,7 @@ from frameloom.capture.speculation.hoisting import array_of
 from frameloom.capture.speculation.numpy_functions import chains_in
 from frameloom.capture.symbolic.numbers_given import has_number, with_number
 from frameloom.capture.values import policy
+from frameloom.capture.values.arrays.numpy_values import call_kind
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.binding import bind
 from frameloom.capture.values.const import ConstValue
@@ -37,7 +38,6 @@ from frameloom.capture.values.function import (
     PartialValue,
 )
 from frameloom.capture.values.module import ModuleValue
-from frameloom.capture.values.numpy_values import call_kind
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.tensor import NEEDS_DATA
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
 
 Arguments = tuple[list[Value], dict[str, Value]]
-FROM_NUMPY = (torch.from_numpy, torch.frombuffer)
 GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -249,7 +248,7 @@ def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]
         return state(t, fn, args)
     if (by_class := rule_of_class(type(fn))) is not None:
         return by_class(t, fn, args, kwargs)
-    kind = "numpy" if fn in FROM_NUMPY else call_kind(fn, args)
+    kind = "numpy" if fn is torch.frombuffer else call_kind(fn, args)
     raise Break(kind, f"{getattr(fn, '__name__', fn)}(...)")
 
 

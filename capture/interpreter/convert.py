@@ -11,6 +11,7 @@ from frameloom.capture.guards.class_lookup import HEAP_TYPE
 from frameloom.capture.tensors.constant_folding import known_value
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.leaves import is_leaf, note_leaf
+from frameloom.capture.values.arrays.numpy_values import call_kind
 from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.const import ConstValue, boolean, is_constant
 from frameloom.capture.values.containers.container import ListValue, SliceValue, TupleValue
@@ -21,7 +22,6 @@ from frameloom.capture.values.identity import is_own
 from frameloom.capture.values.numbers.number import NumberValue
 from frameloom.capture.values.numbers.size import as_size, size_value
 from frameloom.capture.values.numbers.symbolic import SYMBOLS, SymbolicNumber
-from frameloom.capture.values.numpy_values import call_kind
 from frameloom.capture.values.policy import may_be_given_numbers
 from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.tensor import TensorValue

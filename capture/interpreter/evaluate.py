@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING, Any
 from frameloom.capture.guards.class_lookup import (
     HEAP_TYPE,
 )
+from frameloom.capture.values.arrays.numpy_values import (
+    call_kind,
+    computed_by_numpy,
+    concerns_numpy,
+)
 from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.const import boolean
 from frameloom.capture.values.containers.container import (
@@ -22,7 +27,6 @@ from frameloom.capture.values.numbers.symbolic import (
     is_symbolic,
     outcome,
 )
-from frameloom.capture.values.numpy_values import call_kind, computed_by_numpy, concerns_numpy
 from frameloom.errors import Break
 
 if TYPE_CHECKING:

@@ -33,15 +33,16 @@ from frameloom.capture.interpreter import call_rules
 from frameloom.capture.interpreter.container_operators import container_operator
 from frameloom.capture.speculation.assume import is_asserted
 from frameloom.capture.symbolic.numbers_given import with_number
+from frameloom.capture.values.arrays.ndarray import ArrayValue, array_operator
+from frameloom.capture.values.arrays.numpy_values import is_of_numpy
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import LITERALS, ConstValue, boolean
+from frameloom.capture.values.const import DTYPE_CLASSES, LITERALS, ConstValue, boolean
 from frameloom.capture.values.draw import compared
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue, FunctionValue
 from frameloom.capture.values.kinds import CONTAINERS, native_class
 from frameloom.capture.values.numbers import number
 from frameloom.capture.values.numbers.number import NumberValue, combine
 from frameloom.capture.values.numbers.symbolic import is_symbolic, taken_out
-from frameloom.capture.values.numpy_values import is_of_numpy
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.static import ClassValue
@@ -62,6 +63,8 @@ def unary(t: Tracer, fn: Callable[[Any], Any], name: str, value: Value) -> Value
         return t.torch_call(fn, [value], {})
     if isinstance(value, NumberValue):
         return number.unary(t, fn, value)
+    if isinstance(value, ArrayValue):
+        return array_operator(t, fn, value)
     if isinstance(value, ObjectValue):
         result = value.call_special(t, name)
         if result is not None:
@@ -104,6 +107,10 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
         result = _special_binary(t, fn, left, right)
         if result is not None:
             return result
+    if issubclass(left.type(), DTYPE_CLASSES) or issubclass(right.type(), DTYPE_CLASSES):
+        return t.evaluate(fn, [left, right], {})  # they compare themselves with names and classes
+    if isinstance(left, ArrayValue) or isinstance(right, ArrayValue):
+        return array_operator(t, fn, left, right)
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         if fn in (operator.eq, operator.ne) and not _comparable_to_tensor(left, right):
             return ConstValue(fn is operator.ne)

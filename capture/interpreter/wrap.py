@@ -31,6 +31,7 @@ import torch
 from frameloom.capture import _capture
 from frameloom.capture.guards.class_lookup import class_attribute
 from frameloom.capture.guards.source import FRESH_KINDS
+from frameloom.capture.values.arrays.ndarray import ARRAY_CLASSES, ArrayValue
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import (
     FROZEN,
@@ -237,6 +238,14 @@ def _tensor(t: Tracer, obj: Any, origin: Origin) -> Value:
         return t.tensor(obj, origin)
     t.guards.add(origin, "type", type(obj))
     return OpaqueValue(obj, origin)
+
+
+def _array(t: Tracer, obj: Any, origin: Origin) -> Value:
+    t.guards.add(origin, "type", type(obj))
+    return ArrayValue(None, type(obj), obj, origin)
+
+
+kind(*ARRAY_CLASSES)(_array)
 
 
 @kind(FunctionType)

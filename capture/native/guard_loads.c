@@ -173,6 +173,32 @@ static PyObject *load_referent(const Step *Py_UNUSED(step), PyObject *reference,
     return PyWeakref_CheckRef(reference) ? weakref_living(reference) : NULL;
 }
 
+/* Whether PyTorch can share the memory of the array: it may be written, and a write does not warn. */
+static int is_shareable(PyObject *array) {
+    enum { WRITEABLE = 0x400, WARNS_BIT = 31 }; /* of NumPy's flags */
+    PyObject *flags = PyObject_GetAttrString(array, "flags");
+    PyObject *number = flags ? PyObject_GetAttrString(flags, "num") : NULL;
+    unsigned long bits = number ? PyLong_AsUnsignedLongMask(number) : 0;
+    Py_XDECREF(number);
+    Py_XDECREF(flags);
+    return (bits & WRITEABLE) != 0 && (bits & 1ul << WARNS_BIT) == 0;
+}
+
+/* The tensor over the memory of an exact `numpy.ndarray`, whose type is checked before; NULL if PyTorch
+ * cannot share it. */
+static PyObject *load_tensor_of_array(const Step *Py_UNUSED(step), PyObject *array,
+                                      const Call *Py_UNUSED(call)) {
+    static PyObject *from_numpy;
+    if (from_numpy == NULL) {
+        PyObject *torch = PyImport_ImportModule("torch");
+        from_numpy = torch ? PyObject_GetAttrString(torch, "from_numpy") : NULL;
+        Py_XDECREF(torch);
+    }
+    PyObject *tensor = from_numpy && is_shareable(array) ? PyObject_CallOneArg(from_numpy, array) : NULL;
+    if (tensor == NULL) PyErr_Clear();
+    return tensor;
+}
+
 /* A part of a Python function, None if it has none; a part of a bound method. */
 #define LOAD_PART(name, checks, structure, field)                                                            \
     static PyObject *load_##name(const Step *Py_UNUSED(step), PyObject *object,                              \
@@ -223,6 +249,7 @@ const GuardKind guard_loads[] = {
     {"cached", .load = load_cached, .holds = WITH_OBJECT, .path = "{0}"},
     /* what a weak reference refers to, None once it died */
     {"referent", .load = load_referent, .path = "{0}()"},
+    {"tensor_of_array", .load = load_tensor_of_array, .fresh = 1, .path = "torch.from_numpy({0})"},
     {"func_closure", .load = load_func_closure, .holds = WITH_OBJECT, .type = &PyTuple_Type,
      .attribute = "__closure__"},
     {"func_defaults", .load = load_func_defaults, .attribute = "__defaults__"},

@@ -72,7 +72,7 @@ class ArrayOrigin(Origin):
         return f"{self.call.function.__name__}(...)"
 
 
-class ArrayValue(Value):
+class HoistedArray(Value):
     """The value of the array that such a function returns."""
 
     def __init__(self, call: Call) -> None:
@@ -118,7 +118,7 @@ def array_of(
     t.arrays.append(made)
     t.speculation.rerun_sites.append(site)
     t.on_undo(t.arrays.pop)
-    return ArrayValue(made)
+    return HoistedArray(made)
 
 
 def _stand_for_numpy(
@@ -161,7 +161,7 @@ def _try(call: Call, numpy: Any) -> bool:
 def tensor_of(t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """Captures `torch.tensor(array)`; returns None if the argument is no such array."""
     array = t.look(args[0]) if len(args) == 1 else None
-    if not isinstance(array, ArrayValue):
+    if not isinstance(array, HoistedArray):
         return None
     how = {name: t.look(value).constant() for name, value in kwargs.items()}
     on_cpu = how.setdefault("device", "cpu") is None or torch.device(how["device"]).type == "cpu"

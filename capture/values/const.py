@@ -38,9 +38,16 @@ except ImportError:
     NUMPY_SCALARS: tuple[type, ...] = ()
     NUMPY_FUNCTIONS: tuple[type, ...] = ()
     NUMPY_REDUCTIONS: frozenset[Any] = frozenset()
+    NUMPY_DTYPES: dict[str, Any] = {}  # those that tensors have, too
+    DTYPE_CLASSES: tuple[type, ...] = ()
 else:
     NUMPY_SCALARS = (numpy.bool_, numpy.integer, numpy.floating)
     NUMPY_FUNCTIONS = (numpy.ufunc, type(numpy.prod))
+    NUMPY_DTYPES = {
+        name: numpy.dtype(name)
+        for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64", "complex128")
+    }  # fmt: skip
+    DTYPE_CLASSES = (numpy.dtype,)
     # Functions of sequences of numbers that return a number.
     NUMPY_REDUCTIONS = frozenset(
         getattr(numpy, name)
@@ -65,6 +72,7 @@ FROZEN = (
     re.Pattern,
     re.Match,
     *NUMPY_SCALARS,
+    *DTYPE_CLASSES,
     GenericAlias,
     UnionType,
     typing.TypeVar,

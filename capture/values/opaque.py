@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from frameloom.capture.guards.class_lookup import class_attribute
+from frameloom.capture.values.arrays.numpy_values import is_of_numpy
 from frameloom.capture.values.base import ExistingValue
 from frameloom.capture.values.identity import identity_key
-from frameloom.capture.values.numpy_values import is_of_numpy
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer

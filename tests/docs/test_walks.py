@@ -20,6 +20,7 @@ WALKS = {
         "ir/ops.py",
     ],
     "logaddexp": [
+        "capture/library/numpy_api/ufuncs.py",
         "codegen/cpp/vector_math.h",
         "ir/lower/ops/pointwise.py",
         "ir/lower/ops/scan.py",

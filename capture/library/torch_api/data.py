@@ -12,6 +12,7 @@ from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwa
 from frameloom.capture.recording.known_elements import element_of
 from frameloom.capture.speculation.branch_speculation import speculated_truth
 from frameloom.capture.tensors.constant_folding import known_value
+from frameloom.capture.values.arrays.ndarray import ArrayValue
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.container import ListValue
@@ -120,6 +121,8 @@ def _number(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def _converted(convert: type, otherwise: Known) -> Known:
     def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         tensor = t.look(args[0]) if len(args) == 1 and not kwargs else None
+        if isinstance(tensor, ArrayValue) and tensor.is_number:
+            tensor = tensor.tensor(t)
         if not isinstance(tensor, TensorValue) or tensor.fake.numel() != 1:
             return otherwise(t, args, kwargs)
         known = known_value(tensor.fake, t.recorder)  # type: ignore[arg-type]

@@ -2,9 +2,12 @@
 
 import functools
 import gc
+import threading
 import types
+import warnings
 import weakref
 
+import numpy as np
 import pytest
 import torch
 
@@ -36,9 +39,11 @@ def attribute_table(obj):
 
 
 TABLE, ROW, BOX, ITERATOR = Table({None: 1, "k": 2}), Row([1, 2]), Box(), iter([1, 2])
+LOCAL = threading.local()
 LOADS = {
     "attr": (Box.method, "__name__", "method"),
     "dict": (TABLE, None, attribute_table(TABLE)),
+    "thread_dict": (LOCAL, None, LOCAL.__dict__),
     "type": (ROW, None, Row),
     "item": (ROW, 1, 2),
     "key": (TABLE, "k", 2),
@@ -61,7 +66,8 @@ ATTRIBUTES = {
 
 
 def test_every_kind_is_tested():
-    assert set(_capture.LOADS) == {*LOADS, *ATTRIBUTES, "cached"} <= set(SOURCE_KINDS)
+    kinds = {*LOADS, *ATTRIBUTES, "cached", "tensor_of_array"}
+    assert set(_capture.LOADS) == kinds <= set(SOURCE_KINDS)
 
 
 @pytest.mark.parametrize("kind", LOADS)
@@ -110,3 +116,24 @@ def test_a_key_that_is_none():
     compiled, _ = jitted(fn)
     for factor in (2.5, 3.5):
         assert compiled(torch.ones(2), Own({None: factor})).tolist() == [2 * factor] * 2
+
+
+def test_tensor_of_array_shares_the_memory():
+    read, _ = _capture.LOADS["tensor_of_array"]
+    array = np.arange(6.0).reshape(2, 3)[:, ::2]
+    tensor = read(array)
+    assert tensor.data_ptr() == array.ctypes.data
+    assert (tuple(tensor.shape), tensor.stride(), tensor.dtype) == ((2, 2), (3, 2), torch.float64)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.arange(3)[::-1], np.broadcast_to(np.ones(2), (2, 2)), np.array(["a"]), np.zeros(2, ">f4"), np.zeros(2, object),
+     np.zeros(2, [("a", "i4")])],
+    ids=["backwards", "read-only", "text", "big-endian", "objects", "records"],
+)  # fmt: skip
+def test_memory_that_a_tensor_cannot_share(array):
+    read, _ = _capture.LOADS["tensor_of_array"]
+    with warnings.catch_warnings(), pytest.raises(LookupError):
+        warnings.simplefilter("error")
+        read(array)

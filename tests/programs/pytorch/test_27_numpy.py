@@ -1,4 +1,4 @@
-"""numpy: what must happen outside of graphs breaks, and nothing is lost.
+"""numpy: its numbers are constants, and its arrays are computed in graphs.
 
 PYTEST_DONT_REWRITE
 """
@@ -10,14 +10,14 @@ from tests.programs.changing import changes
 from tests.programs.program import X, program
 
 
-@program(graphs=2, breaks="numpy numpy")
+@program()
 def tensor_to_numpy_and_back(x):
     y = x + 1
     a = y.numpy()
     return torch.from_numpy(a) * 2
 
 
-@program(args=lambda: (X, np.arange(4.0, dtype=np.float32)), graphs=1, breaks="numpy")
+@program(args=lambda: (X, np.arange(4.0, dtype=np.float32)))
 def array_argument_becomes_a_tensor(x, a):
     return x + torch.from_numpy(a)
 
@@ -27,7 +27,7 @@ def numpy_scalar_argument(x, n):
     return x * float(n)
 
 
-@program(graphs=2, breaks="numpy numpy numpy numpy numpy numpy")
+@program()
 def numpy_function_in_between(x):
     y = x + 1
     a = np.sqrt(np.abs(y.numpy())).sum()
@@ -39,7 +39,7 @@ def numpy_constants(x):
     return x * np.pi + np.e, np.inf > 1
 
 
-@program(args=lambda: (X, np.array([[1, 2], [3, 4]])), graphs=1, breaks="numpy")
+@program(args=lambda: (X, np.array([[1, 2], [3, 4]])))
 def shape_of_an_array(x, a):
     return x + a.shape[0]
 
@@ -87,7 +87,7 @@ def numpy_functions_of_numbers(x):
     )
 
 
-@program(graphs=1, breaks="numpy numpy")
+@program()
 def arrays_are_made_anew_in_each_call(x):
     y = x + 1
     a = np.sqrt([1.0, 4.0])
@@ -101,7 +101,7 @@ def numpy_warns(x):
     return y, np.float32(3e38) * 10
 
 
-@program(graphs=1, breaks="numpy")
+@program()
 def as_tensor_of_an_array(x):
     return x + 1, torch.as_tensor(TABLE)
 

@@ -43,6 +43,12 @@ def is_of_numpy(obj: Any) -> bool:
 
 def call_kind(fn: Any, args: Iterable[Value]) -> str:
     """Returns the kind of break for a call that cannot run during the capture."""
-    if is_of_numpy(fn) or any(is_of_numpy(value.real) for value in args if value.real is not None):
+    if is_of_numpy(fn) or any(_stands_for_numpys(value) for value in args):
         return "numpy"
     return "unknown_call"
+
+
+def _stands_for_numpys(value: Value) -> bool:
+    if value.real is not None:
+        return is_of_numpy(value.real)
+    return value.cls is not None and str(class_module(value.cls)).partition(".")[0] == "numpy"

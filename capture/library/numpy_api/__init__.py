@@ -1,0 +1,1 @@
+"""NumPy's functions and methods of arrays, computed by PyTorch. NumPy itself says what each result is."""

@@ -1,0 +1,244 @@
+"""Captures a call of a NumPy function whose arguments are arrays, numbers and containers of them.
+
+NumPy says what the result is (`samples.py`). A view of an argument is made from that alone. A new array is
+computed by the function's own `Compute`, which runs torch functions on tensors; its dtype and shape must be
+what NumPy says, and it gets the strides that NumPy says. A result of constants alone becomes a constant of
+the graph, of which each call makes a copy.
+
+Not captured are functions with effects, functions whose results have shapes that depend on the elements, and
+calls with arguments about which the registration of the function says nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs
+from frameloom.capture.library.numpy_api.samples import (
+    Constant,
+    Number,
+    Result,
+    ask,
+    call_numpy,
+    map_arguments,
+)
+from frameloom.capture.values.arrays.ndarray import ARRAY_CLASSES, ArrayValue
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import NUMPY_DTYPES, NUMPY_SCALARS, ConstValue
+from frameloom.capture.values.containers.container import ListValue, SliceValue, TupleValue
+from frameloom.capture.values.policy import is_pure
+from frameloom.capture.values.static import ClassValue
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+
+# Computes the new arrays of a call: gets the function, NumPy's description of the results, and the arguments,
+# with tensors in place of arrays.
+Compute = Callable[..., Any]
+LARGE = 64  # elements of a constant that is filled by an op if all of them are equal
+
+
+class Function(NamedTuple):
+    """A NumPy function. `compute` is None if all its results are views. `writes`: it writes to its first
+    argument. `creates`: it makes an array of numbers. `takes_out`: it computes the same for `out`, and casts."""
+
+    fn: Any
+    compute: Compute | None = None
+    writes: bool = False
+    creates: bool = False
+    takes_out: bool = False
+
+    @property
+    def name(self) -> str:
+        return getattr(self.fn, "__name__", str(self.fn))
+
+
+def captures(fn: Any, *how: Any, **named: Any) -> None:
+    """Registers the rule for calls of a NumPy function; the other arguments are those of `Function`."""
+    function = Function(fn, *how, **named)
+    otherwise = FUNCTIONS.get(fn) or functools.partial(_evaluated, fn=fn)
+
+    def rule(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        args = [t.look(arg) for arg in args]
+        kwargs = {name: t.look(arg) for name, arg in kwargs.items()}
+        values = (*args, *kwargs.values())
+        if function.creates or any(
+            isinstance(v, ArrayValue | ListValue | TupleValue) for v in values
+        ):
+            return _captured(t, function, args, kwargs)
+        return otherwise(t, args, kwargs)
+
+    FUNCTIONS[fn] = rule
+
+
+def _evaluated(t: Tracer, args: Args, kwargs: Kwargs, fn: Any) -> Value:
+    if not is_pure(fn):
+        raise Break("numpy", f"{getattr(fn, '__name__', fn)}(...)")
+    return t.evaluate(fn, args, kwargs)
+
+
+def _captured(t: Tracer, function: Function, args: Args, kwargs: Kwargs) -> Value:
+    arrays: dict[int, ArrayValue] = {}  # by id of the Fake
+    given = [_argument(t, function, value, arrays) for value in args]
+    named = {name: _argument(t, function, value, arrays) for name, value in kwargs.items()}
+    if not arrays:
+        known = _constant(t, function, given, named)
+        return t.evaluate(function.fn, args, kwargs) if known is None else known
+    described = ask(function.fn, given, named)
+    out = named.pop("out", None)
+    if out is not None or function.writes:
+        _check_writes(function, args[0] if function.writes else kwargs["out"], out)
+    values = [t.from_python(_of_tensors(argument)) for argument in given]
+    options = {name: t.from_python(_of_tensors(a)) for name, a in named.items()}
+    if function.writes:
+        values[0] = _uncounted(t, values[0])
+    made: Value | None = None
+    if function.writes or out is not None or _has_new(described):
+        if function.compute is None:
+            raise Break("numpy", f"{function.name}(...)")
+        made = t.look(t.torch_call(function.compute, values, options))
+    if out is not None:
+        assert made is not None
+        t.torch_call(torch.Tensor.copy_, [_uncounted(t, t.from_python(out)), made], {})
+    return _result(t, function, described, made, arrays)
+
+
+def _uncounted(t: Tracer, tensor: Value) -> Value:
+    """Returns a tensor over the same memory; autograd does not count writes to it, as it counts none of
+    NumPy's."""
+    assert isinstance(tensor, TensorValue)
+    return tensor.uncounted(t)
+
+
+def _argument(t: Tracer, function: Function, value: Value, arrays: dict[int, ArrayValue]) -> Any:
+    """Returns an argument with Fakes in place of arrays, which it adds to `arrays`."""
+    value = t.look(value)
+    if isinstance(value, ArrayValue):
+        fake = value.tensor(t).fake
+        arrays[id(fake)] = value
+        return Number(fake) if value.is_number else fake
+    if isinstance(value, TupleValue | ListValue) and value.type() in (tuple, list, torch.Size):
+        items = [_argument(t, function, item, arrays) for item in value.items]
+        return items if value.type() is list else tuple(items)
+    if isinstance(value, SliceValue):
+        return slice(*(_argument(t, function, bound, arrays) for bound in value.bounds))
+    if isinstance(value, ConstValue):
+        return value.constant()
+    if isinstance(value, ClassValue) and issubclass(value.real, DTYPE_NAMES):
+        return value.real
+    raise Break("numpy", f"{function.name}(...) of {value.describe()}")
+
+
+DTYPE_NAMES = (bool, int, float, complex, *NUMPY_SCALARS)
+
+
+def _of_tensors(argument: Any) -> Any:
+    return argument.fake if isinstance(argument, Number) else map_arguments(_of_tensors, argument)
+
+
+def _check_writes(function: Function, target: Value, out: Any) -> None:
+    is_array = isinstance(target, ArrayValue) and not target.is_number
+    if not is_array or (out is not None and not function.takes_out):
+        raise Break("numpy", f"{function.name}(...) that writes to {target.describe()}")
+
+
+def _has_new(described: Any) -> bool:
+    """Whether any result is neither an argument nor a view of one."""
+    if isinstance(described, Result):
+        return described.same is None and described.shares is None
+    return type(described) in (tuple, list) and any(map(_has_new, described))
+
+
+def _result(
+    t: Tracer, function: Function, described: Any, made: Value | None, arrays: dict[int, ArrayValue]
+) -> Value:
+    """Returns the value of a result that NumPy describes so; `made`: what was computed for it."""
+    if type(described) in (tuple, list):
+        parts: list[Any] = [None] * len(described)
+        if made is not None:
+            parts = made.items if isinstance(made, TupleValue | ListValue) else []
+        if len(parts) != len(described):
+            raise Break("numpy", f"{function.name}(...)")
+        items = [
+            _result(t, function, item, part and t.look(part), arrays)
+            for item, part in zip(described, parts, strict=True)
+        ]
+        return ListValue(items) if type(described) is list else TupleValue(items)
+    if isinstance(described, Constant):
+        if described.value is not None:
+            raise Break("numpy", f"{function.name}(...), which returns no array")
+        return t.from_python(None)
+    if described.same is not None:
+        return arrays[id(described.same)]
+    if described.shares is not None:
+        source, place = arrays[id(described.shares)].tensor(t), ConstValue(described.offset)
+        layout = [t.from_python(described.shape), t.from_python(described.strides)]
+        viewed = t.look(t.torch_call(torch.as_strided, [source, *layout, place], {}))
+        assert isinstance(viewed, TensorValue)
+        return ArrayValue(viewed, described.cls)
+    if not isinstance(made, TensorValue):
+        raise Break("numpy", f"{function.name}(...)")
+    sources = {id(array.tensor(t).fake.memory) for array in arrays.values()}
+    return ArrayValue(_laid_out(t, function, described, made, sources), described.cls)
+
+
+def _laid_out(
+    t: Tracer, function: Function, described: Result, made: TensorValue, sources: set[int]
+) -> TensorValue:
+    """Returns the tensor with the strides that NumPy says, in memory of its own."""
+    if made.fake.dtype is not described.dtype or tuple(made.fake.shape) != described.shape:
+        raise Break("numpy", f"{function.name}(...), which PyTorch computes with another dtype")
+    strides = zip(described.shape, made.fake.stride(), described.strides, strict=True)
+    is_same = all(size == 1 or stride == wanted for size, stride, wanted in strides)
+    if not is_same and 0 not in described.shape:
+        layout = (described.shape, described.strides)
+        made = _tensor(t, _copied, [made, *map(t.from_python, layout)])
+    elif id(made.fake.memory) in sources or made.fake.memory.root is not made.fake:
+        made = _tensor(t, torch.clone, [made])
+    if made.fake.stride() != described.strides:
+        layout = (described.shape, described.strides)
+        made = _tensor(t, torch.as_strided, [made, *map(t.from_python, layout)])
+    return made
+
+
+def _tensor(t: Tracer, fn: Any, args: list[Value]) -> TensorValue:
+    made = t.look(t.torch_call(fn, args, {}))
+    assert isinstance(made, TensorValue)
+    return made
+
+
+def _copied(tensor: torch.Tensor, shape: Any, strides: Any) -> torch.Tensor:
+    """Returns a copy with these strides."""
+    made = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(tensor)
+
+
+# --- results of constants
+
+
+def _constant(
+    t: Tracer, function: Function, args: list[Any], kwargs: dict[str, Any]
+) -> Value | None:
+    """Returns a new array that depends on constants alone; NumPy makes it in the capture. Returns None if the
+    result is no array."""
+    array = call_numpy(function.fn, args, kwargs)
+    if type(array) not in ARRAY_CLASSES:
+        return None
+    if array.dtype not in NUMPY_DTYPES.values() or not array.flags.c_contiguous:
+        raise Break("numpy", f"an array of {array.dtype}")
+    tensor = torch.from_numpy(array.copy())
+    bits = array.reshape(-1).view(f"V{array.itemsize}") if array.itemsize else array
+    if array.size > LARGE and (bits == bits[:1]).all():
+        value = ConstValue(tensor.reshape(-1)[0].item())
+        dtype = {"dtype": ConstValue(tensor.dtype)}
+        made = t.look(t.torch_call(torch.full, [t.from_python(array.shape), value], dtype))
+    else:
+        made = t.from_python(t.recorder.new_constant(tensor))
+    assert isinstance(made, TensorValue)
+    return ArrayValue(made, type(array))

@@ -1,0 +1,192 @@
+"""Asks NumPy what a call returns, by calling it on sample arrays that are laid out like those of the program.
+
+In: the arguments of a call, in which Fakes stand for arrays. Out: `Result`s: class, dtype, shape and strides,
+and the argument whose memory it is in. None of this may depend on the elements: NumPy is asked with zeros and
+with ones, and a call with different answers breaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from frameloom.capture.guards.thread_warnings import warnings_here
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.values.const import NUMPY_DTYPES
+from frameloom.errors import Break, first_line, let_mistakes_through
+
+if NUMPY_DTYPES:
+    import numpy
+
+
+class Number(NamedTuple):
+    """Stands in an argument list for a number of NumPy that a tensor without dimensions has."""
+
+    fake: Fake
+
+
+class Result(NamedTuple):
+    """What NumPy returns, or one item of it. `same`: it is that argument itself. `shares`: the argument whose
+    memory it is in; it starts `offset` elements behind the start of that argument's memory."""
+
+    cls: Any
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    same: Fake | None
+    shares: Fake | None
+    offset: int
+
+
+class Constant(NamedTuple):
+    """A result that is the same in each call, whatever the elements are."""
+
+    value: Any
+
+
+class Samples:
+    """The sample arrays of one call. Fakes that share memory have samples that share memory."""
+
+    def __init__(self, fakes: list[Fake], element: int) -> None:
+        sizes: dict[int, int] = {}
+        for fake in fakes:
+            if not all(type(n) is int for n in (*fake.shape, *fake.stride())):
+                raise Break("numpy", "an array of which sizes vary")
+            key = id(fake.memory)
+            sizes[key] = max(sizes.get(key, 1), _end(fake) * fake.itemsize)
+        self._memory = {key: numpy.zeros(size, numpy.uint8) for key, size in sizes.items()}
+        self._arrays: dict[int, tuple[Fake, Any]] = {}
+        for fake in fakes:
+            self._arrays.setdefault(id(fake), (fake, self._sample(fake, element)))
+
+    def _sample(self, fake: Fake, element: int) -> Any:
+        strides = [stride * fake.itemsize for stride in fake.stride()]
+        array: Any = numpy.ndarray(
+            tuple(fake.shape), dtype_of(fake), self._memory[id(fake.memory)],
+            fake.storage_offset() * fake.itemsize, strides,
+        )  # fmt: skip
+        array[...] = element
+        return array
+
+    def replaced(self, argument: Any) -> Any:
+        """Returns an argument with the samples of its arrays."""
+        if isinstance(argument, Fake):
+            return self._arrays[id(argument)][1]
+        if isinstance(argument, Number):
+            return self._arrays[id(argument.fake)][1][()]
+        return map_arguments(self.replaced, argument)
+
+    def result(self, made: Any) -> Any:
+        """Describes what NumPy has returned."""
+        if isinstance(made, numpy.ndarray | numpy.generic):
+            return self._described(made)
+        if type(made) in (tuple, list):
+            return type(made)(self.result(item) for item in made)
+        return Constant(made)
+
+    def _described(self, made: Any) -> Result:
+        if NUMPY_DTYPES.get(made.dtype.name) is not made.dtype or not (
+            type(made) is numpy.ndarray or type(made) is made.dtype.type
+        ):
+            raise Break("numpy", f"an array of {made.dtype}")
+        shares, offset = None, 0
+        if type(made) is numpy.ndarray and made.size:
+            if not made.flags.writeable:
+                raise Break("numpy", "an array that cannot be written")
+            shares, offset = self._owner(made)
+        if any(s % made.itemsize or s < 0 for s in made.strides):
+            raise Break("numpy", "an array that is read backwards")
+        same = next((fake for fake, array in self._arrays.values() if array is made), None)
+        strides = tuple(stride // made.itemsize for stride in made.strides)
+        dtype = getattr(torch, made.dtype.name)
+        return Result(type(made), dtype, made.shape, strides, same, shares, offset)
+
+    def _owner(self, made: Any) -> tuple[Fake | None, int]:
+        """Returns an argument whose memory the array is in, and the offset of the array there."""
+        start = made.__array_interface__["data"][0]
+        for fake, _ in self._arrays.values():
+            memory = self._memory[id(fake.memory)]
+            behind = start - memory.__array_interface__["data"][0]
+            if 0 <= behind < memory.size:
+                if made.itemsize != fake.itemsize or dtype_of(fake) is not made.dtype:
+                    raise Break("numpy", "a view of an array as another dtype")
+                return fake, behind // made.itemsize
+        return None, 0
+
+
+def ask(fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Returns what NumPy's function returns for such arguments. Breaks if it raises or warns, so that plain
+    Python does so."""
+    answers = []
+    for element in (0, 1):
+        samples = Samples(fakes_of([args, kwargs]), element)
+        made = call_numpy(fn, samples.replaced(args), samples.replaced(kwargs))
+        answers.append(samples.result(made))
+    if not _same(*answers):
+        raise Break(
+            "numpy", f"{getattr(fn, '__name__', fn)}(...), whose result's layout depends on data"
+        )
+    return answers[0]
+
+
+def call_numpy(fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+    try:
+        with warnings_here("error"), numpy.errstate(all="ignore"):
+            return fn(*args, **kwargs)
+    except Exception as error:
+        let_mistakes_through(error)
+        text = f"{getattr(fn, '__name__', fn)}: {type(error).__name__}: {first_line(error)}"
+        raise Break("op_error", text) from error
+
+
+def _same(first: Any, second: Any) -> bool:
+    """Whether two answers are the same. Fakes are compared by identity."""
+    if isinstance(first, Result) and isinstance(second, Result):
+        pairs = zip(first, second, strict=True)
+        return all(a is b if isinstance(a, Fake) else a == b for a, b in pairs)
+    if isinstance(first, Constant) and isinstance(second, Constant):
+        return first.value is second.value
+    if type(first) is not type(second) or len(first) != len(second):
+        return False
+    return all(map(_same, first, second))
+
+
+def fakes_of(argument: Any) -> list[Fake]:
+    fakes: list[Fake] = []
+
+    def visit(part: Any) -> Any:
+        if isinstance(part, Fake | Number):
+            fakes.append(part.fake if isinstance(part, Number) else part)
+            return part
+        return map_arguments(visit, part)
+
+    visit(argument)
+    return fakes
+
+
+def map_arguments(change: Callable[[Any], Any], argument: Any) -> Any:
+    """Returns a container of arguments with its items changed; anything else as it is."""
+    if type(argument) in (tuple, list):
+        return type(argument)(change(item) for item in argument)
+    if type(argument) is dict:
+        return {name: change(item) for name, item in argument.items()}
+    if type(argument) is slice:
+        return slice(*(change(bound) for bound in (argument.start, argument.stop, argument.step)))
+    return argument
+
+
+def dtype_of(fake: Fake) -> Any:
+    dtype = NUMPY_DTYPES.get(str(fake.dtype).partition(".")[2])
+    if dtype is None:
+        raise Break("numpy", f"an array of {fake.dtype}")
+    return dtype
+
+
+def _end(fake: Fake) -> int:
+    """Returns the number of elements of its memory that the tensor reaches."""
+    if not fake.numel():
+        return fake.storage_offset()
+    steps = ((size - 1) * stride for size, stride in zip(fake.shape, fake.stride(), strict=True))
+    return int(fake.storage_offset() + sum(steps) + 1)

@@ -1,0 +1,125 @@
+"""NumPy's universal functions: which torch function computes each, in the dtypes of the loop that NumPy runs.
+
+Division and remainder of ints by 0 are 0 in NumPy and raise in PyTorch, and powers of ints with negative
+exponents raise in NumPy: they are captured for a constant operand. Complex arithmetic differs at infinities.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from frameloom.capture.library.numpy_api.calls import captures
+from frameloom.capture.library.numpy_api.samples import dtype_of
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.values.const import NUMPY_DTYPES, NUMPY_SCALARS
+from frameloom.errors import Break
+
+
+def _sign(operand: torch.Tensor) -> torch.Tensor:
+    sign = torch.sign(operand)
+    return torch.where(operand != operand, operand, sign) if operand.is_floating_point() else sign
+
+
+def _remainder(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Of floats, a remainder of zero has the sign of the divisor."""
+    rest = torch.remainder(left, right)
+    return (
+        torch.where(rest == 0, torch.copysign(rest, right), rest)
+        if rest.is_floating_point()
+        else rest
+    )
+
+
+FUNCTIONS: dict[str, Any] = {
+    "add": torch.add, "subtract": torch.subtract, "multiply": torch.multiply, "divide": torch.true_divide,
+    "negative": torch.negative, "positive": torch.positive, "absolute": torch.absolute, "fabs": torch.absolute,
+    "sign": _sign,
+    "maximum": torch.maximum, "minimum": torch.minimum, "fmax": torch.fmax, "fmin": torch.fmin,
+    "exp": torch.exp, "exp2": torch.exp2, "expm1": torch.expm1, "log": torch.log, "log2": torch.log2,
+    "log10": torch.log10, "log1p": torch.log1p, "sqrt": torch.sqrt, "square": torch.square,
+    "reciprocal": torch.reciprocal, "sin": torch.sin, "cos": torch.cos, "tan": torch.tan,
+    "arcsin": torch.arcsin, "arccos": torch.arccos, "arctan": torch.arctan, "arctan2": torch.arctan2,
+    "sinh": torch.sinh, "cosh": torch.cosh, "tanh": torch.tanh, "arcsinh": torch.arcsinh,
+    "arccosh": torch.arccosh, "arctanh": torch.arctanh, "hypot": torch.hypot, "logaddexp": torch.logaddexp,
+    "logaddexp2": torch.logaddexp2, "copysign": torch.copysign, "deg2rad": torch.deg2rad,
+    "radians": torch.deg2rad, "rad2deg": torch.rad2deg, "degrees": torch.rad2deg, "floor": torch.floor,
+    "ceil": torch.ceil, "trunc": torch.trunc, "rint": torch.round, "isnan": torch.isnan, "isinf": torch.isinf,
+    "isfinite": torch.isfinite, "signbit": torch.signbit, "less": torch.less, "less_equal": torch.less_equal,
+    "greater": torch.greater, "greater_equal": torch.greater_equal, "equal": torch.eq, "not_equal": torch.not_equal,
+    "logical_and": torch.logical_and, "logical_or": torch.logical_or, "logical_xor": torch.logical_xor,
+    "logical_not": torch.logical_not, "bitwise_and": torch.bitwise_and, "bitwise_or": torch.bitwise_or,
+    "bitwise_xor": torch.bitwise_xor, "invert": torch.bitwise_not, "conjugate": torch.conj_physical,
+    "matmul": torch.matmul,
+}  # fmt: skip
+
+
+DIVISIONS = {
+    "floor_divide": torch.floor_divide, "remainder": _remainder, "fmod": torch.fmod, "power": torch.pow,
+    "float_power": torch.pow,
+}  # fmt: skip
+FLOATS_ONLY = frozenset({"reciprocal"})
+COMPLEX = frozenset({
+    "absolute", "conjugate", "positive", "negative", "isnan", "isinf", "isfinite", "equal", "not_equal"
+})  # fmt: skip
+
+
+def _computed(ufunc: Any, fn: Any) -> Any:
+    name = ufunc.__name__
+
+    def compute(*operands: Any, **options: Any) -> torch.Tensor:
+        if not options.keys() <= {"dtype"} or len(operands) != ufunc.nin:
+            raise Break("numpy", f"{name}(...) with these arguments")
+        dtype = options.get("dtype")
+        wanted = {} if dtype is None else {"signature": (*[None] * ufunc.nin, NUMPY.dtype(dtype))}
+        loop = ufunc.resolve_dtypes((*map(_kind, operands), None), **wanted)
+        if loop[0].kind == "c" and name not in COMPLEX:
+            raise Break("numpy", f"{name}(...) of complex numbers")
+        if loop[0].kind in "biu" and name in FLOATS_ONLY:
+            raise Break("numpy", f"{name}(...) of ints")
+        last = operands[-1]
+        if name in DIVISIONS and not _suits(name, loop[0].kind, last):
+            raise Break("numpy", f"{name}(...) by these numbers")
+        given = [cast(a, loops) for a, loops in zip(operands, loop, strict=False)]
+        if name.endswith("power") and not isinstance(last, Fake):
+            # NumPy computes a root, which is NaN for -inf.
+            exponent = loop[1].type(last).item()
+            return torch.sqrt(given[0]) if exponent == 0.5 else torch.pow(given[0], exponent)
+        return fn(*given)  # type: ignore[no-any-return]
+
+    compute.__name__ = name
+    return compute
+
+
+def _suits(name: str, kind: str, last: Any) -> bool:
+    """Whether PyTorch divides by, or raises to, the last operand as NumPy does."""
+    if isinstance(last, Fake):  # of one exponent for all, NumPy looks at the value
+        return kind == "f" and not (name.endswith("power") and last.ndim == 0)
+    return kind == "f" or (kind in "iu" and int(last) >= 0 and (name == "power" or int(last) > 0))
+
+
+def _kind(operand: Any) -> Any:
+    """Returns what NumPy chooses the loop by."""
+    if isinstance(operand, Fake):
+        return dtype_of(operand)
+    if isinstance(operand, NUMPY_SCALARS):
+        number: Any = operand
+        return number.dtype
+    return NUMPY.dtype(bool) if type(operand) is bool else type(operand)
+
+
+def cast(operand: Any, dtype: Any) -> torch.Tensor:
+    """Returns an operand as a tensor of one of NumPy's dtypes."""
+    wanted = getattr(torch, dtype.name)
+    if isinstance(operand, Fake):
+        return operand if operand.dtype is wanted else operand.to(wanted)
+    return torch.full((), dtype.type(operand).item(), dtype=wanted)
+
+
+if NUMPY_DTYPES:
+    import numpy as NUMPY
+
+    for _name, _fn in {**FUNCTIONS, **DIVISIONS}.items():
+        _ufunc = getattr(NUMPY, _name)
+        captures(_ufunc, _computed(_ufunc, _fn), takes_out=True)
