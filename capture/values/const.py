@@ -40,6 +40,7 @@ except ImportError:
     NUMPY_REDUCTIONS: frozenset[Any] = frozenset()
     NUMPY_DTYPES: dict[str, Any] = {}  # those that tensors have, too
     DTYPE_CLASSES: tuple[type, ...] = ()
+    NUMPY_INFOS: tuple[type, ...] = ()
 else:
     NUMPY_SCALARS = (numpy.bool_, numpy.integer, numpy.floating)
     NUMPY_FUNCTIONS = (numpy.ufunc, type(numpy.prod))
@@ -48,6 +49,7 @@ else:
         for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64", "complex128")
     }  # fmt: skip
     DTYPE_CLASSES = (numpy.dtype,)
+    NUMPY_INFOS = (numpy.finfo, numpy.iinfo)  # what is known of a dtype's numbers
     # Functions of sequences of numbers that return a number.
     NUMPY_REDUCTIONS = frozenset(
         getattr(numpy, name)
@@ -73,6 +75,7 @@ FROZEN = (
     re.Match,
     *NUMPY_SCALARS,
     *DTYPE_CLASSES,
+    *NUMPY_INFOS,
     GenericAlias,
     UnionType,
     typing.TypeVar,
@@ -108,7 +111,8 @@ class ConstValue(Value):
         return text if 0 < len(text) < 40 else f"{type(self.real).__name__} constant"
 
     def getattr(self, t: Tracer, name: str) -> Value:
-        if type(self.real) is GenericAlias:  # the class that it stands for is tried first
+        # The class that an alias stands for is tried first; NumPy computes some limits in Python.
+        if type(self.real) in (GenericAlias, *NUMPY_INFOS):
             return t.evaluate(getattr, [self, ConstValue(name)], {})
         attribute = class_attribute(type(self.real), name)
         if isinstance(attribute, FunctionType) or type(attribute).__name__ in (

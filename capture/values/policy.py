@@ -19,7 +19,12 @@ import torch
 import torch.nn.functional as F
 
 from frameloom.capture.bytecode.instruction import Instr, decode, per_code
-from frameloom.capture.values.const import NUMPY_FUNCTIONS, NUMPY_REDUCTIONS, NUMPY_SCALARS
+from frameloom.capture.values.const import (
+    NUMPY_FUNCTIONS,
+    NUMPY_INFOS,
+    NUMPY_REDUCTIONS,
+    NUMPY_SCALARS,
+)
 
 Verdict = Literal["inline", "record", "evaluate", "state", "break"]
 
@@ -239,7 +244,7 @@ def is_pure(fn: Any) -> bool:
             return True
     except TypeError:
         return False
-    if isinstance(fn, type) and issubclass(fn, NUMPY_SCALARS):
+    if isinstance(fn, type) and issubclass(fn, (*NUMPY_SCALARS, *NUMPY_INFOS)):
         return True
     owner = getattr(fn, "__objclass__", None) or getattr(fn, "__self__", None)
     if isinstance(owner, type):

@@ -28,13 +28,13 @@ VIEWS = (
     "array_split hsplit vsplit dsplit"
 )
 VIEW_METHODS = "transpose swapaxes squeeze view"
-CREATORS = "zeros ones full empty arange linspace logspace eye identity tri array asarray ascontiguousarray"
+CREATORS = "zeros ones full empty arange linspace logspace eye identity tri"
 # Views for some arguments, new arrays for others.
-BOTH = "asarray ascontiguousarray real imag"
+BOTH = "real imag"
 COMPUTED = (
     "sum prod mean std var max min amax amin argmax argmin all any cumsum cumprod ptp count_nonzero "
     "concatenate stack vstack hstack dstack column_stack clip dot inner outer tensordot vdot kron cross trace "
-    "repeat tile roll flip fliplr flipud rot90 take take_along_axis diff tril triu diag round around array copy "
+    "repeat tile roll flip fliplr flipud rot90 take take_along_axis diff tril triu diag round around copy "
     "zeros_like ones_like full_like empty_like sort isclose nan_to_num average meshgrid"
 )
 # PyTorch's differ at infinities if they are complex.
@@ -118,7 +118,27 @@ def _where(condition: Any, left: Any, right: Any) -> torch.Tensor:
     return torch.where(cast(condition, NUMPY.dtype(bool)), cast(left, dtype), cast(right, dtype))
 
 
+def _array(items: Any, dtype: Any = None) -> torch.Tensor:
+    """Computes an array of numbers and arrays in lists and tuples."""
+    wanted = NUMPY.result_type(*_dtypes_in(items)) if dtype is None else NUMPY.dtype(dtype)
+    return _stacked(items, wanted)
+
+
+def _dtypes_in(items: Any) -> list[Any]:
+    if isinstance(items, list | tuple):
+        return [dtype for item in items for dtype in _dtypes_in(item)]
+    return [dtype_of(items) if isinstance(items, Fake) else NUMPY.asarray(items).dtype]
+
+
+def _stacked(items: Any, dtype: Any) -> torch.Tensor:
+    if isinstance(items, list | tuple):
+        return torch.stack([_stacked(item, dtype) for item in items])
+    return cast(items, dtype)
+
+
 def _set_item(array: torch.Tensor, key: Any, value: Any) -> None:
+    if isinstance(value, Fake):
+        value = value.clone()  # it may be part of the array; NumPy reads all of it first
     _table().ndarray(array).__setitem__(_given(key), _given(value))
 
 
@@ -133,6 +153,8 @@ if NUMPY_DTYPES:
     _register(NUMPY, BOTH + " " + COMPUTED, _of_module)
     _register(NUMPY, CREATORS, _of_module, creates=True)
     captures(NUMPY.where, _where)
+    for _fn in (NUMPY.array, NUMPY.asarray, NUMPY.ascontiguousarray):
+        captures(_fn, _array, creates=True)
     for _owner in (NUMPY, NUMPY.ndarray, NUMPY.generic):
         captures(_owner.reshape, _reshape)
         captures(_owner.ravel, _ravel)

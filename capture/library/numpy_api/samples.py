@@ -21,6 +21,10 @@ if NUMPY_DTYPES:
     import numpy
 
 
+# Settings of `numpy.seterr` with which NumPy does more than to warn.
+REPORTS = frozenset({"raise", "call", "print", "log"})
+
+
 class Number(NamedTuple):
     """Stands in an argument list for a number of NumPy that a tensor without dimensions has."""
 
@@ -119,6 +123,10 @@ class Samples:
 def ask(fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Returns what NumPy's function returns for such arguments. Breaks if it raises or warns, so that plain
     Python does so."""
+    if not REPORTS.isdisjoint(numpy.geterr().values()):
+        raise Break(
+            "numpy", f"{getattr(fn, '__name__', fn)}(...) where NumPy reports errors of floats"
+        )
     answers = []
     for element in (0, 1):
         samples = Samples(fakes_of([args, kwargs]), element)

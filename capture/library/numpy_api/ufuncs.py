@@ -59,6 +59,7 @@ DIVISIONS = {
     "floor_divide": torch.floor_divide, "remainder": _remainder, "fmod": torch.fmod, "power": torch.pow,
     "float_power": torch.pow,
 }  # fmt: skip
+DIVIDES = frozenset({"divide", "floor_divide", "remainder", "fmod"})
 FLOATS_ONLY = frozenset({"reciprocal"})
 COMPLEX = frozenset({
     "absolute", "conjugate", "positive", "negative", "isnan", "isinf", "isfinite", "equal", "not_equal"
@@ -79,13 +80,13 @@ def _computed(ufunc: Any, fn: Any) -> Any:
         if loop[0].kind in "biu" and name in FLOATS_ONLY:
             raise Break("numpy", f"{name}(...) of ints")
         last = operands[-1]
+        if name in DIVIDES and not isinstance(last, Fake) and not last:
+            raise Break("warning", f"{name}(...) by zero")
         if name in DIVISIONS and not _suits(name, loop[0].kind, last):
             raise Break("numpy", f"{name}(...) by these numbers")
         given = [cast(a, loops) for a, loops in zip(operands, loop, strict=False)]
         if name.endswith("power") and not isinstance(last, Fake):
-            # NumPy computes a root, which is NaN for -inf.
-            exponent = loop[1].type(last).item()
-            return torch.sqrt(given[0]) if exponent == 0.5 else torch.pow(given[0], exponent)
+            return torch.pow(given[0], loop[1].type(last).item())
         return fn(*given)  # type: ignore[no-any-return]
 
     compute.__name__ = name
@@ -96,6 +97,8 @@ def _suits(name: str, kind: str, last: Any) -> bool:
     """Whether PyTorch divides by, or raises to, the last operand as NumPy does."""
     if isinstance(last, Fake):  # of one exponent for all, NumPy looks at the value
         return kind == "f" and not (name.endswith("power") and last.ndim == 0)
+    if name.endswith("power") and last == 0.5:
+        return False  # some of NumPy's loops compute a root, which is NaN for -inf
     return kind == "f" or (kind in "iu" and int(last) >= 0 and (name == "power" or int(last) > 0))
 
 

@@ -102,7 +102,7 @@ def dtypes_decide(x, m, i):
 
 @program(args=given(A))
 def operators_with_numbers(x, a):
-    return x + 1, a + 1, 2 - a, a * 2.5, a / 2, a**2, a**0.5, 2**a, a // 2, a % 2, -a, +a, abs(a), a > 1, 1 <= a, a == 1, a != 2, a @ a  # fmt: skip
+    return x + 1, a + 1, 2 - a, a * 2.5, a / 2, a**2, a**1.5, 2**a, a // 2, a % 2, -a, +a, abs(a), a > 1, 1 <= a, a == 1, a != 2, a @ a  # fmt: skip
 
 
 @program(args=given(INTS))
@@ -185,7 +185,98 @@ def loops_over_arrays(x, a):
     return x + 1, total
 
 
+@program(args=given(A, INTS))
+def numbers_and_tensors(x, a, i):
+    return (
+        x * a[1],
+        a[1] * x,
+        x + a.sum(),
+        x / i[0],
+        x - i.sum(),
+        x + float(a.max()),
+        a.min().item(),
+    )
+
+
+@program(args=given(A, INTS))
+def masks_and_indices_that_are_arrays(x, a, i):
+    b = a.copy()
+    a[a > 1] = 0
+    i[1:] = 7
+    a[0] = i[0]
+    return x + 1, b[[-1, 0]], np.take(b, [-1, 0]), b[np.array([1, 1])]
+
+
+@program(args=lambda: (X, A.copy(), np.array([1, 9])))
+def index_out_of_range(x, a, i):
+    return x + 1, a[i]
+
+
+@program(args=given(A))
+def arrays_of_numbers(x, a):
+    return (
+        x + 1,
+        np.array([a[0], a[1], 2]),
+        np.array([a, a]),
+        np.array([[a[0]], [1.5]]),
+        np.asarray(a),
+    )
+
+
+@program(args=given(A))
+def halves(x, a):
+    h = a.astype(np.float16)
+    return x + 1, h * 2.1, h.sum(), h + a, np.sqrt(h), np.float32(1.5) * h, h + np.float64(1)
+
+
+@program(args=given(A))
+def limits_of_dtypes(x, a):
+    return (
+        x + float(np.finfo(np.float32).eps),
+        np.finfo(a.dtype).max,
+        np.iinfo(np.int32).min,
+        np.finfo("float64").bits,
+    )
+
+
+@program(args=given(M))
+def views_of_views_that_are_written(x, m):
+    r = m.reshape(2, 6).ravel()
+    r[0] = 9
+    m.T[1] += 1
+    m[1:].fill(3)
+    x.T.numpy()[0, 0] = 9
+    return x + 1, r, m.sum()
+
+
 # --- what is left to NumPy
+
+
+@program(args=given(INTS), breaks="warning", graphs=2)
+def division_by_zero(x, i):
+    y = x + 1
+    j = i // 0
+    return y * 2, j
+
+
+@program(args=given(A), breaks="numpy", graphs=1)
+def torch_function_of_an_array(x, a):
+    return x + 1, torch.sum(a)
+
+
+@program(args=given(A), breaks="exception", graphs=1)
+def array_as_a_key(x, a):
+    return x + 1, {a: 1}
+
+
+@program(args=given(A), breaks="numpy", graphs=1)
+def shape_from_an_element(x, a):
+    return x + 1, np.repeat(a, a.astype(int))
+
+
+def test_errors_of_floats_that_raise():
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+        jit(lambda x, a: (x + 1, 1 / a))(X, np.zeros(3))
 
 
 @program(args=given(A), breaks="numpy", graphs=2)
