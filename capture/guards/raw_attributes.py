@@ -19,7 +19,7 @@ from frameloom.capture.guards.class_lookup import (
 
 def new_instance(cls: Any, items: Any = None) -> Any:
     """Called from new code: returns an instance whose `__init__` has not run."""
-    bases: tuple[Any, ...] = (dict, list, tuple, BaseException, SimpleNamespace)
+    bases: tuple[Any, ...] = (dict, list, tuple, int, float, str, BaseException, SimpleNamespace)
     for base in bases:
         if issubclass(cls, base):
             return base.__new__(cls, items) if items is not None else base.__new__(cls)

@@ -16,7 +16,7 @@ import torch
 from frameloom.capture.guards.class_lookup import MISSING, class_attribute, is_subtype, works_as
 from frameloom.capture.guards.thread_warnings import warnings_here
 from frameloom.capture.interpreter.call_rules import FUNCTIONS
-from frameloom.capture.interpreter.wrap import OPAQUE_MODULES, PLAIN_LAYOUTS, is_python_class
+from frameloom.capture.interpreter.wrap import BOXED, OPAQUE_MODULES, PLAIN_LAYOUTS, is_python_class
 from frameloom.capture.values import policy
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
@@ -28,6 +28,7 @@ from frameloom.capture.values.containers.container import (
 from frameloom.capture.values.containers.dictionary import DefaultDictValue, DictValue
 from frameloom.capture.values.exception import ExceptionValue, is_simple, takes_anything
 from frameloom.capture.values.module import ModuleValue
+from frameloom.capture.values.numbers.symbolic import is_symbolic
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.static import ClassValue, GradModeValue
 from frameloom.errors import Break
@@ -124,7 +125,7 @@ def check_finalizer(cls: type) -> None:
 
 
 def bare_instance(t: Tracer, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Returns what `object.__new__` and those of dict, list and tuple make."""
+    """Returns what `object.__new__` and those of dict, list, tuple, int, float and str make."""
     check_finalizer(cls)
     if cls.__flags__ & ABSTRACT:
         t.raise_unworded(TypeError, f"{cls.__name__}(...) of an abstract class")
@@ -140,9 +141,19 @@ def bare_instance(t: Tracer, cls: type, args: list[Value], kwargs: dict[str, Val
         if len(args) > 1 or (kwargs and class_attribute(cls, "__init__") is object.__init__):
             t.raise_unworded(TypeError, f"{cls.__name__}(...) with arguments that tuple lacks")
         payload = TupleValue(t.sized_items(args[0]) if args else [])
+    elif (base := next((one for one in BOXED if issubclass(cls, one)), None)) is not None:
+        payload = _number_or_text(t, base, args, kwargs)
     return (
         ModuleValue(cls) if issubclass(cls, torch.nn.Module) else ObjectValue(cls, payload=payload)
     )
+
+
+def _number_or_text(t: Tracer, base: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Returns what a new instance of a subclass of int, float or str holds."""
+    inside = t.look(t.call_builtin(base, args, kwargs))
+    if not isinstance(inside, ConstValue) or inside.type() is not base or is_symbolic(inside):
+        raise Break("unknown_call", f"{base.__name__}.__new__(...)")
+    return inside
 
 
 def initialize(t: Tracer, instance: Value, args: list[Value], kwargs: dict[str, Value]) -> None:

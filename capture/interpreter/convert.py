@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.guards.class_lookup import HEAP_TYPE
+from frameloom.capture.guards.class_lookup import HEAP_TYPE, has_programs_methods
 from frameloom.capture.tensors.constant_folding import known_value
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.leaves import is_leaf, note_leaf
@@ -22,6 +22,7 @@ from frameloom.capture.values.identity import is_own
 from frameloom.capture.values.numbers.number import NumberValue
 from frameloom.capture.values.numbers.size import as_size, size_value
 from frameloom.capture.values.numbers.symbolic import SYMBOLS, SymbolicNumber
+from frameloom.capture.values.object import boxed
 from frameloom.capture.values.policy import may_be_given_numbers
 from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.tensor import TensorValue
@@ -81,6 +82,8 @@ def to_torch(t: Tracer, value: Value, fn: Any = None) -> Any:
     value = t.look(value)
     if isinstance(value, TensorValue):
         return value.fake
+    if (inside := boxed(value)) is not None and not has_programs_methods(value.type()):
+        return inside.real
     if isinstance(value, NumberValue) and value.cls is int:
         value = value.size(t)
     if isinstance(value, SymbolicNumber):
@@ -114,7 +117,7 @@ def index(
         return int(known.item())
     if value.type().__flags__ & HEAP_TYPE:
         result = getattr(value, "call_special", lambda *_: None)(t, "__index__")
-        value = value if result is None else result
+        value = (boxed(value) or value) if result is None else result
     try:
         return operator.index(value.constant())
     except TypeError:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.guards.class_lookup import (
     HEAP_TYPE,
+    has_programs_methods,
 )
 from frameloom.capture.values.arrays.numpy_values import (
     call_kind,
@@ -27,6 +28,7 @@ from frameloom.capture.values.numbers.symbolic import (
     is_symbolic,
     outcome,
 )
+from frameloom.capture.values.object import boxed
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -51,8 +53,8 @@ def evaluate(
         if (number := computed(t, fn, numbers)) is not None:
             return number
     try:
-        plain_args = [plain_inside(t, a) for a in args]
-        plain_kwargs = {name: plain_inside(t, a) for name, a in kwargs.items()}
+        plain_args = [plain_inside(t, _inside(t, fn, a)) for a in args]
+        plain_kwargs = {name: plain_inside(t, _inside(t, fn, a)) for name, a in kwargs.items()}
     except NotConstant:
         raise Break(call_kind(fn, args), f"{getattr(fn, '__name__', fn)}(...)") from None
     if (
@@ -73,3 +75,14 @@ def evaluate(
     if hasattr(type(result), "__next__"):  # has a state, and each run needs an iterator of its own
         raise Break("unknown_call", f"{getattr(fn, '__name__', fn)}(...)")
     return t.from_python(result)
+
+
+def _inside(t: Tracer, fn: Callable[..., Any], value: Value) -> Value:
+    """Returns the number or text inside an instance of a subclass of int, float or str if the function, which is
+    written in C, reads only that: no pure function returns such an argument itself."""
+    value = t.look(value)
+    inside = boxed(value)
+    if inside is None or fn is slice:
+        return value
+    is_its_own = getattr(fn, "__objclass__", None) is inside.type()
+    return value if has_programs_methods(value.type()) and not is_its_own else inside

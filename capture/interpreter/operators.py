@@ -43,7 +43,7 @@ from frameloom.capture.values.kinds import CONTAINERS, native_class
 from frameloom.capture.values.numbers import number
 from frameloom.capture.values.numbers.number import NumberValue, combine
 from frameloom.capture.values.numbers.symbolic import is_symbolic, taken_out
-from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.object import ObjectValue, boxed
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.tensor import TensorValue
@@ -69,6 +69,7 @@ def unary(t: Tracer, fn: Callable[[Any], Any], name: str, value: Value) -> Value
         result = value.call_special(t, name)
         if result is not None:
             return result
+        value = boxed(value) or value
     elif _is_program_operator(value, fn, name):
         return t.call_method(value.type(), name, [value])
     if PY312 and fn is operator.invert and value.type() is bool:
@@ -104,6 +105,8 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
         return combine(t, fn, left, right)
     if isinstance(left, ObjectValue) or isinstance(right, ObjectValue):
         _check_torch_function(left, right)
+        if boxed(left) is not None or boxed(right) is not None:
+            return _with_boxed(t, fn, left, right)
         result = _special_binary(t, fn, left, right)
         if result is not None:
             return result
@@ -284,7 +287,35 @@ def _answers_natively(fn: Callable[[Any, Any], Any], name: str, own: Value, othe
 
 
 def _has_slot(fn: Callable[[Any, Any], Any], value: Value) -> bool:
-    return any(is_overridden(value, name) for name in SPECIAL_METHODS[fn])
+    plain = IN_PLACE[fn][1] if fn in IN_PLACE else fn
+    return any(is_overridden(value, name) for name in SPECIAL_METHODS.get(plain, ()))
+
+
+def _with_boxed(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) -> Value:
+    """Captures an operator with an instance of a subclass of int, float or str. Breaks where code written in C
+    decides whether, and when, a method of the program is asked."""
+    refused = Break("opaque_object", f"{left.describe()} {SYMBOLS.get(fn)} {right.describe()}")
+    inside = boxed(left) or left, boxed(right) or right
+    if isinstance(left, TensorValue):  # it is asked first, and knows numbers
+        if not issubclass(right.type(), int | float):
+            raise refused
+        return binary(t, fn, *inside)
+    if fn is operator.imul and not isinstance(inside[1], ConstValue | TensorValue):
+        raise refused  # a sequence on its right is not tried
+    is_asking = any(boxed(v) is not None and _has_slot(fn, v) for v in (left, right))
+    if is_asking or isinstance(inside[0], ObjectValue) or isinstance(inside[1], ObjectValue):
+        is_first = isinstance(inside[0], ConstValue) and not _has_slot(fn, left)
+        is_first = is_first or (boxed(left) is not None and boxed(right) is not None)
+        is_contested = is_first and not is_subtype(right.type(), left.type())
+        if is_asking and (is_contested or any(isinstance(v, ObjectValue) for v in inside)):
+            raise refused
+        result = _special_binary(t, fn, left, right)
+        if result is None:
+            raise refused
+        return result
+    if fn in REMAINDER and issubclass(left.type(), str):
+        return call_rules.FUNCTIONS[str.__mod__](t, [inside[0], right], {})
+    return binary(t, fn, *inside)
 
 
 def _ask(t: Tracer, name: str, own: Value, other: Value) -> Value | None:

@@ -155,6 +155,8 @@ def _instance(t: Tracer, obj: Any, origin: Origin) -> Value:
         return ObjectValue(cls, obj, origin, table)
     if issubclass(cls, list) and is_python_class(cls):
         return ObjectValue(cls, obj, origin, ListValue.existing(t, obj, origin))
+    if (inside := _boxed(t, obj, origin)) is not None:
+        return ObjectValue(cls, obj, origin, inside)
     if issubclass(
         cls, list | set | frozenset | str | int | float | bytes | complex | BaseException
     ):
@@ -164,6 +166,23 @@ def _instance(t: Tracer, obj: Any, origin: Origin) -> Value:
     return OpaqueValue(obj, origin)
 
 
+def _boxed(t: Tracer, obj: Any, origin: Origin) -> ConstValue | None:
+    """Returns the number or text inside an instance of a subclass of int, float or str, and guards it."""
+    cls = type(obj)
+    base = next((one for one in BOXED if issubclass(cls, one)), None)
+    if base is None or not is_python_class(cls):
+        return None
+    if base is str:  # no attribute in C shows the text alone
+        t.guards.add(origin, "is", obj)
+        return ConstValue(str.__str__(obj))
+    if class_attribute(cls, "real") is not base.__dict__["real"]:
+        return None
+    plain = base.__dict__["real"].__get__(obj)
+    t.guards.add(origin.child("attr", "real"), "equal", plain)
+    return ConstValue(plain)
+
+
+BOXED = (int, float, str)
 OPAQUE_MODULES = frozenset(
     {
         "frameloom",
@@ -178,7 +197,7 @@ OPAQUE_MODULES = frozenset(
         "socket",
     }
 )
-PLAIN_LAYOUTS = frozenset({object, dict, OrderedDict, tuple, list, SimpleNamespace})
+PLAIN_LAYOUTS = frozenset({object, dict, OrderedDict, tuple, list, SimpleNamespace, *BOXED})
 
 
 def is_python_class(cls: type) -> bool:

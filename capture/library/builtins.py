@@ -42,7 +42,7 @@ from frameloom.capture.values.containers.container import ListValue, TupleValue,
 from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.containers.sets import SetValue, set_of
 from frameloom.capture.values.function import BoundMethodValue
-from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.object import ObjectValue, boxed
 from frameloom.capture.values.static import ClassValue, SuperValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
@@ -245,6 +245,9 @@ def _init_subclass(t: Tracer, cls: Value | None = None) -> None:
     dict.__new__,
     list.__new__,
     tuple.__new__,
+    int.__new__,
+    float.__new__,
+    str.__new__,
     collections.OrderedDict.__new__,
     least=1,
     keywords="*",
@@ -254,7 +257,7 @@ def _new(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if not isinstance(owner, ClassValue) or not owner.real.__flags__ & 1 << 9:
         raise Break("unknown_call", f"{owner.describe()}.__new__")
     cls = owner.real
-    if len(args) + len(kwargs) > 1 and not issubclass(cls, dict | list | tuple):
+    if len(args) + len(kwargs) > 1 and not issubclass(cls, dict | list | tuple | int | float | str):
         passes_over = class_attribute(cls, "__new__") is object.__new__
         if not passes_over or class_attribute(cls, "__init__") is object.__init__:
             t.raise_unworded(TypeError, "object.__new__ with too many arguments")
@@ -325,6 +328,8 @@ def _number(special: str, convert: Callable[..., Any]) -> Known:
             if result.type() is not convert:
                 t.raise_unworded(TypeError, f"{convert.__name__}({value.describe()})")
             return result
+        if convert is not complex and value is not None:
+            args = [boxed(value) or value, *args[1:]]
         return t.evaluate(convert, args, kwargs)
 
     return handler
@@ -365,6 +370,8 @@ def _tuple(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @knows(torch.Size, most=1)
 def _size(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     items = t.list_items(args[0]) if args else []
+    if any(boxed(t.look(item)) is not None for item in items):
+        raise Break("unknown_call", "torch.Size(...)")
     return TupleValue([ConstValue(t.index(item)) for item in items], torch.Size)
 
 

@@ -13,7 +13,7 @@ from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
 from frameloom.capture.values.attributes import AttributesValue
 from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import ConstValue
-from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.object import ObjectValue, boxed
 from frameloom.capture.values.token import TokenValue
 from frameloom.errors import Break
 
@@ -49,6 +49,7 @@ def _hash(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         and (hash_value := value.call_special(t, "__hash__")) is not None
     ):
         return t.evaluate(lambda given: hash(Hashed(given)), [hash_value], {})
+    value = boxed(value) or value
     if isinstance(value, ConstValue) or value.type().__hash__ in (
         tuple.__hash__,
         frozenset.__hash__,

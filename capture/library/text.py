@@ -11,14 +11,19 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.guards.class_lookup import MISSING, asks_program, class_attribute
+from frameloom.capture.guards.class_lookup import (
+    MISSING,
+    asks_program,
+    class_attribute,
+    has_programs_methods,
+)
 from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.values.base import NotConstant, Raised, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.container import ListValue, TupleValue, make_tuple, plain
 from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.exception import ExceptionValue
-from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.object import ObjectValue, boxed
 from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.capture.values.text import TensorTextValue
@@ -73,9 +78,8 @@ class MappingStandIn(StandIn):
 
 def has_own_text(value: Value) -> bool:
     """Whether code of the program makes the text of a constant or a class."""
-    return isinstance(value, ConstValue | ClassValue) and asks_program(
-        value.type(), ("__str__", "__repr__", "__format__")
-    )
+    is_known = isinstance(value, ConstValue | ClassValue) or boxed(value) is not None
+    return is_known and asks_program(value.type(), ("__str__", "__repr__", "__format__"))
 
 
 class Shown:
@@ -101,6 +105,8 @@ class Shown:
             pairs = value.entries(t).values()
             return {self.of(key, within): self.of(item, within) for key, item in pairs}
         if not has_own_text(value):
+            if (inside := boxed(value)) is not None and not has_programs_methods(value.type()):
+                return inside.real
             if isinstance(value, ClassValue):
                 for name in ("__module__", "__qualname__"):  # its text is made of these
                     value.getattr(t, name)
@@ -175,7 +181,7 @@ def _text(special: str, convert: Callable[..., Any]) -> Known:
                 return t.look(t.call_method(value.type(), special, [value]))
         if isinstance(value, ObjectValue):
             result = value.call_special(t, special)
-            if result is None and special == "__str__":
+            if result is None and special == "__str__" and not issubclass(value.cls, str):
                 result = value.call_special(t, "__repr__")
             if result is not None:
                 if result.type() is not str:
@@ -223,6 +229,12 @@ def _format(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         custom_text = value.call_special(t, "__format__", ConstValue(spec))
         if custom_text is not None:
             return _checked(t, custom_text)
+    if (inside := boxed(value)) is not None:
+        return (
+            t.evaluate(format, [inside, *args[1:]], {})
+            if spec
+            else t.call_builtin(str, [value], {})
+        )
     if has_own_text(value):
         written = class_attribute(value.type(), "__format__")
         if not isinstance(written, FunctionType):

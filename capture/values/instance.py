@@ -46,14 +46,25 @@ FIELD = type(
 )  # of the descriptors for fields of namedtuples
 GENERIC_READERS = [
     cls.__getattribute__
-    for cls in (object, dict, list, tuple, OrderedDict, SimpleNamespace, BaseException)
+    for cls in (
+        object,
+        dict,
+        list,
+        tuple,
+        int,
+        float,
+        str,
+        OrderedDict,
+        SimpleNamespace,
+        BaseException,
+    )
 ]
 GENERIC_WRITERS = [cls.__setattr__ for cls in (object, SimpleNamespace, BaseException)]
 
 
 class InstanceValue(Value):
     """An instance of a class written in Python, with its attributes. `payload`: the built-in container inside
-    an instance of a subclass of dict, list or tuple."""
+    an instance of a subclass of dict, list or tuple; the number or text inside one of int, float or str."""
 
     def __init__(
         self,
@@ -66,7 +77,7 @@ class InstanceValue(Value):
         self.real = real
         self.origin = origin
         self.payload = payload
-        if payload is not None and real is None:
+        if payload is not None and real is None and payload.native is not None:
             payload.holder = self
         self.attributes: dict[str, Value] = {}
         self.namespace: AttributesValue | None = None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from frameloom.capture.guards.class_lookup import (
     MISSING,
     class_attribute,
+    has_programs_methods,
 )
 from frameloom.capture.guards.raw_attributes import (
     DICT_STORES,
@@ -81,7 +82,7 @@ class ObjectValue(InstanceValue):
                 t.raise_unworded(TypeError, f"bool({self.describe()})")
             return result.truth(t)
         if class_attribute(self.cls, "__bool__") is not MISSING:
-            return super().truth(t)
+            return super().truth(t) if boxed(self) is None else boxed(self).truth(t)
         if self.special("__len__") is not MISSING:
             return self.length(t) > 0
         if self.payload is not None:
@@ -178,6 +179,8 @@ class ObjectValue(InstanceValue):
 
     def key(self, t: Tracer) -> Any:
         if class_attribute(self.cls, "__hash__") is not object.__hash__:
+            if (inside := boxed(self)) is not None and not has_programs_methods(self.cls):
+                return inside.key(t)
             return super().key(t) if self.special("__hash__") is MISSING else UserKey(t, self)
         return identity_key(t, self)
 
@@ -207,13 +210,22 @@ class ObjectValue(InstanceValue):
             return
         payload = self.payload
         is_tuple = isinstance(payload, TupleValue)
-        r.call(new_instance, self.cls, *([payload.items] if is_tuple else []))
+        inside = boxed(self)
+        r.call(
+            new_instance, self.cls, *([payload.items] if is_tuple else [inside] if inside else [])
+        )
         r.keep(self)
         if isinstance(payload, DictValue):
             store = DICT_STORES[next(c for c in self.cls.__mro__ if c in DICT_STORES)]
             for key, value in payload.written.values():
                 r.do(store, self, key, value)
-        elif payload is not None and not is_tuple:
+        elif payload is not None and not is_tuple and inside is None:
             r.do(list.extend, self, payload.parts())
         if self.attributes:
             r.do(set_attributes, self, tuple(self.attributes), [*self.attributes.values()])
+
+
+def boxed(value: Value) -> ConstValue | None:
+    """Returns the number or text inside an instance of a subclass of int, float or str; None for others."""
+    inside = value.payload if isinstance(value, ObjectValue) else None
+    return inside if isinstance(inside, ConstValue) else None
