@@ -1,9 +1,10 @@
 """Calls of functions made by `functools.cache` and `lru_cache`.
 
-A cached result is used as a constant while the cache has it: the guards look up the entry in the cache at
-each call, so they notice when the cache is cleared or drops the entry for newer ones. If the cache has no
-result, the capture itself makes the call, at the point where the program would make it. It does so only if
-no effects that the function could see are pending, and no older entry is dropped for the new result.
+A cached result is used while the cache has it: the guards look up the entry in the cache at each call, so
+they notice when the cache is cleared or drops the entry for newer ones. A constant is known from then on; any
+other object is read from the entry. If the cache has no result, the capture itself makes the call, at the point
+where the program would make it. It does so only if no effects that the function could see are pending, among
+them writes to tensors and random draws, and no older entry is dropped for the new result.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.guards.class_lookup import class_attribute
 from frameloom.capture.interpreter.call_rules import knows_kind
+from frameloom.capture.tensors.schema import draws
+from frameloom.capture.values import const
 from frameloom.capture.values.base import NotConstant, Value
-from frameloom.capture.values.const import LITERALS, ConstValue
-from frameloom.capture.values.containers.container import TupleValue, plain
+from frameloom.capture.values.const import LITERALS
+from frameloom.capture.values.containers.container import plain
 from frameloom.capture.values.object import ObjectValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
+    from frameloom.capture.guards.source import Origin
     from frameloom.capture.interpreter.tracer import Tracer
 
 Wrapper = functools._lru_cache_wrapper
@@ -37,17 +41,28 @@ def _cached(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> 
         raise Break("unknown_call", f"{name_of(fn)}(...)") from None
     table, separator = parts_of(fn)
     key = key_of(fn, given, named, separator)
-    if not holds(table, key) and (is_full(fn) or t.pending()):
+    if not holds(table, key) and (is_full(fn) or t.pending() or has_effects_on_tensors(t)):
         raise Break("cold_cache", f"{name_of(fn)}(...)")
     try:
         result = fn(*given, **named)
     except Exception as error:  # it is not cached
         raise Break("unknown_call", f"{name_of(fn)}(...)") from error
-    value = t.from_python(result)
-    if not is_constant(t, value) or remembered(fn, table, key) is not result:
-        raise Break("unknown_call", f"{name_of(fn)}(...) returns an object")
-    guard(t, fn, table, key, result)
-    return t.pinned(result) if type(result) is tuple else value  # the same object each time
+    if remembered(fn, table, key) is not result:
+        raise Break("unknown_call", f"{name_of(fn)}(...) is not cached")
+    place = entry_of(t, fn, table, key, result)
+    if not is_constant(result):
+        return t.look(t.wrap(result, place))
+    t.guards.add(place, "equal" if type(result) in LITERALS else "is", result)
+    return (
+        t.pinned(result) if type(result) is tuple else t.from_python(result)
+    )  # the same object each time
+
+
+def has_effects_on_tensors(t: Tracer) -> bool:
+    """Whether the graph so far writes to tensors from before, or draws random numbers."""
+    if any(f.memory is not None and f.memory.version for f in t.recorder.fakes):
+        return True
+    return bool(t.draws) or any(draws(node) for node in t.recorder.graph.nodes)
 
 
 def argument(t: Tracer, value: Value) -> Any:
@@ -61,13 +76,14 @@ def argument(t: Tracer, value: Value) -> Any:
     return plain(value)
 
 
-def guard(t: Tracer, fn: Any, table: dict[Any, Any], key: Any, result: Any) -> None:
+def entry_of(t: Tracer, fn: Any, table: dict[Any, Any], key: Any, result: Any) -> Origin:
+    """Returns the source of the cached result."""
     stored = next(known for known in table if known == key)
     place = t.roots.object(table, f"the cache of {name_of(fn)}").child("key", stored)
     if table[stored] is not result:
         t.guards.add(place, "type", type(table[stored]))
         place = place.child("cached")
-    t.guards.add(place, "equal" if type(result) in LITERALS else "is", result)
+    return place
 
 
 def name_of(fn: Any) -> str:
@@ -125,8 +141,7 @@ def remembered(fn: Any, table: dict[Any, Any], key: Any) -> Any:
     )
 
 
-def is_constant(t: Tracer, value: Value) -> bool:
-    value = t.look(value)
-    if isinstance(value, TupleValue) and value.type() is tuple:
-        return all(is_constant(t, item) for item in value.items)
-    return isinstance(value, ConstValue)
+def is_constant(result: Any) -> bool:
+    if type(result) is tuple:
+        return all(map(is_constant, result))
+    return const.is_constant(result)
