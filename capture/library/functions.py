@@ -50,6 +50,11 @@ def _reduce(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.look(result)
 
 
+@knows(operator.call, least=1, keywords="*")
+def _call(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return t.look(t.call(t.look(args[0]), args[1:], kwargs))
+
+
 @knows(math.prod, least=1, most=1, keywords="start")
 def _prod(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     total = kwargs.get("start", ConstValue(1))

