@@ -18,7 +18,8 @@ from frameloom.capture.tensors.cast_cache import is_cast
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.containers.dictionary import DictValue
-from frameloom.capture.values.object import ObjectValue
+from frameloom.capture.values.instance import InstanceValue
+from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Skip
 
 if TYPE_CHECKING:
@@ -31,15 +32,21 @@ def tell_objects_apart(t: Tracer) -> None:
     for value in t.changed.values():
         if value.origin is None:
             continue
-        if value.native is not None or isinstance(value, ObjectValue):
+        if value.native is not None or _has_attributes(value):
             for other in t.known_objects(type(value.real)):
                 if other is not value and other.origin is not value.origin:
                     t.guards.add(*apart(value, other))
-        if isinstance(value, ObjectValue) and (own := dictionary(value)) is not None:
+        if _has_attributes(value) and (own := dictionary(value)) is not None:
             for other in t.known_objects(dict):
                 is_plain = type(other) is DictValue and other.origin is not None
                 if is_plain and other.real is not instance_dict(value.real):
                     t.guards.add(own, "different", other.origin)
+
+
+def _has_attributes(value: Value) -> bool:
+    """Whether a changed object may have changed in its attributes. Of most tensors, only `.grad` is set."""
+    is_tensor = isinstance(value, TensorValue)
+    return isinstance(value, InstanceValue) and (not is_tensor or bool(value.attributes))
 
 
 def apart(value: Value, other: Value) -> tuple[Origin, str, Origin]:
@@ -55,7 +62,11 @@ def apart(value: Value, other: Value) -> tuple[Origin, str, Origin]:
 def dictionary(value: Value) -> Origin | None:
     """Returns the dictionary's source for an object with attributes: others have no dictionary of their own
     yet."""
-    if not isinstance(value, ObjectValue) or value.origin is None or not instance_dict(value.real):
+    if (
+        not isinstance(value, InstanceValue)
+        or value.origin is None
+        or not instance_dict(value.real)
+    ):
         return None
     return value.origin.child("dict")
 

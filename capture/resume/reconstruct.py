@@ -83,7 +83,7 @@ class Rebuilder:
             if id(value) in self._kept:  # an immutable value that contains itself was made inside
                 self.code.emit("POP_TOP")
                 self.code.load(self._kept[id(value)])
-            elif not isinstance(value, TensorValue | Null) and not (
+            elif not (value.is_output or isinstance(value, Null)) and not (
                 isinstance(value, CellValue) and value.slot
             ):
                 self.keep(value)
@@ -211,7 +211,5 @@ def reachable(roots: Iterable[Value]) -> Iterable[Value]:
 def tensors_in(roots: Iterable[Value]) -> list[TensorValue]:
     """Returns the tensors without source that rebuilding these values needs: the outputs of the graph."""
     return [
-        value
-        for value in reachable(roots)
-        if isinstance(value, TensorValue) and value.origin is None
+        value for value in reachable(roots) if isinstance(value, TensorValue) and value.is_output
     ]

@@ -228,7 +228,7 @@ def _unseen(capture: Capture, result: Value) -> set[int]:
 def _recipe(value: Value, region: CompiledRegion, seen: set[int]) -> Any:
     """Returns the result in the form that `Entry.direct` builds; None if only code can build it."""
     if isinstance(value, TensorValue):
-        if value.origin is None:
+        if value.is_output and not value.attributes:
             return ("out", next(n for n, own in enumerate(region.outputs) if own is value))
         for position, origin in enumerate(region.graph.inputs):
             if origin is value.origin:

@@ -52,6 +52,7 @@ class Value:
     origin: Origin | None = None
     real: Any = None  # the object itself if it existed before the call
     cls: Any = None  # the exact type of the object, unless `type` finds it in another way
+    is_output = False  # whether a result of the graph is the object itself
     is_true = False  # whether all objects of the class are true
     native: type | None = None  # the class written in C, of a container
     holder: Value | None = (

@@ -27,14 +27,17 @@ from frameloom.capture.guards.class_lookup import (
     works_as,
 )
 from frameloom.capture.guards.raw_attributes import (
+    delete_attribute,
     instance_dict,
     is_own_slot,
+    write_attribute,
 )
 from frameloom.capture.values.attributes import AttributesValue, attributes_of, note_dictionary
-from frameloom.capture.values.base import Raised, Value
+from frameloom.capture.values.base import Effect, Raised, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.dictionary import DELETED
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
+from frameloom.capture.values.unchanged import ABSENT, is_unchanged
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -293,4 +296,14 @@ class InstanceValue(Value):
         t.guards.reaches(self.origin.child("dict").child("key", name))
         return True
 
-    # --- special methods
+    # --- the end of a capture
+    def effects(self, t: Tracer) -> list[Effect]:
+        before = instance_dict(self.real) or {}
+        table = self.origin.child("dict")
+        effects = []
+        for name, new in self.attributes.items():
+            if new is DELETED:
+                effects.append(Effect(self, delete_attribute, name))
+            elif not is_unchanged(t, new, before.get(name, ABSENT), table.child("key", name)):
+                effects.append(Effect(self, write_attribute, name, new))
+        return effects

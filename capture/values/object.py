@@ -19,13 +19,10 @@ from frameloom.capture.guards.class_lookup import (
 )
 from frameloom.capture.guards.raw_attributes import (
     DICT_STORES,
-    delete_attribute,
-    instance_dict,
     new_instance,
     set_attributes,
-    write_attribute,
 )
-from frameloom.capture.values.base import Effect, Raised, Value
+from frameloom.capture.values.base import Raised, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.container import TupleValue
 from frameloom.capture.values.containers.dictionary import DELETED, DefaultDictValue, DictValue
@@ -37,7 +34,6 @@ from frameloom.capture.values.containers.iterator import (
 )
 from frameloom.capture.values.identity import identity_key
 from frameloom.capture.values.instance import InstanceValue
-from frameloom.capture.values.unchanged import ABSENT, is_unchanged
 from frameloom.capture.values.user_key import UserKey, check_keys
 from frameloom.errors import Break
 
@@ -192,17 +188,6 @@ class ObjectValue(InstanceValue):
     def check_rebuild(self) -> None:
         if isinstance(self.payload, DictValue):
             check_keys(self.payload.written)
-
-    def effects(self, t: Tracer) -> list[Effect]:
-        before = instance_dict(self.real) or {}
-        table = self.origin.child("dict")
-        effects = []
-        for name, new in self.attributes.items():
-            if new is DELETED:
-                effects.append(Effect(self, delete_attribute, name))
-            elif not is_unchanged(t, new, before.get(name, ABSENT), table.child("key", name)):
-                effects.append(Effect(self, write_attribute, name, new))
-        return effects
 
     def rebuild(self, r: Rebuilder) -> None:
         if self.real is not None:

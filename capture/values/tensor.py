@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.guards.class_lookup import MISSING, class_attribute
+from frameloom.capture.guards.class_lookup import MISSING, class_attribute, is_data_descriptor
+from frameloom.capture.guards.raw_attributes import instance_dict, set_attributes
 from frameloom.capture.tensors.constant_folding import known_value
 from frameloom.capture.tensors.functionalize import is_inference
 from frameloom.capture.tensors.leaves import is_leaf, real_is_leaf, require_gradient
 from frameloom.capture.values.base import Effect, Value
 from frameloom.capture.values.const import NONE, TRUE, ConstValue
+from frameloom.capture.values.containers.dictionary import DELETED
+from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
 from frameloom.capture.values.identity import identity_key
+from frameloom.capture.values.instance import InstanceValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -67,27 +71,36 @@ NEEDS_DATA = {
 }  # fmt: skip
 
 
-class TensorValue(Value):
-    mutable = ("new_gradient",)
+# PyTorch reads these attributes of instances.
+SPECIAL_NAMES = frozenset(
+    ["__class__", "__dict__", "__torch_function__", "_is_param", "_is_buffer"]
+)
+
+
+class TensorValue(InstanceValue):
+    """A tensor. The program may also set attributes of it, which are in its instance dictionary."""
+
+    mutable = ("new_gradient", "attributes")
 
     def __init__(
-        self, fake: torch.Tensor, real: torch.Tensor | None = None, origin: Origin | None = None
+        self,
+        fake: torch.Tensor,
+        real: torch.Tensor | None = None,
+        origin: Origin | None = None,
+        cls: type = torch.Tensor,
     ) -> None:
+        super().__init__(cls if real is None else type(real), real, origin)
         self.fake: Any = fake  # a Fake of the recorder
-        self.real = real
-        self.origin = origin
         self.new_gradient: Value | None = None  # what the program set `.grad` to
 
-    def type(self) -> type:
-        return torch.Tensor if self.real is None else type(self.real)
+    @property
+    def is_output(self) -> bool:
+        return self.origin is None
 
     def describe(self) -> str:
         return "tensor"
 
     def getattr(self, t: Tracer, name: str) -> Value:
-        # imports this module
-        from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
-
         attribute = class_attribute(self.type(), name)  # noted: methods of tensors can be replaced
         if name == "is_leaf" and self.real is not None and self.origin is not None:
             return self._is_leaf(t)
@@ -109,11 +122,13 @@ class TensorValue(Value):
             return self.uncounted(t)
         if name == "__class__":
             return t.from_python(self.type())
-        if self.real is not None and name in getattr(self.real, "__dict__", ()):
-            own = self.origin.child("dict").child("key", name)
-            return t.look(t.wrap(self.real.__dict__[name], own))
+        has_own = name in self.attributes or (
+            self.real is not None and name in (instance_dict(self.real) or ())
+        )
+        if has_own and (own := self.own(t, name)) is not None:
+            return own
         if attribute is MISSING:
-            if self.origin is not None:
+            if self.origin is not None and not has_own:
                 t.guards.add(self.origin, "no_attr", name)
             return t.raise_no_attribute(f"'{self.type().__name__}' object", name)
         if isinstance(attribute, FunctionType):
@@ -170,7 +185,8 @@ class TensorValue(Value):
 
     def effects(self, t: Tracer) -> list[Effect]:
         new = self.new_gradient
-        return [] if new is None else [Effect(self, write_gradient, new)]
+        own = [] if new is None else [Effect(self, write_gradient, new)]
+        return [*own, *super().effects(t)]
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         if name == "data" and t.look(value) is self:
@@ -181,7 +197,14 @@ class TensorValue(Value):
             return require_gradient(t, self)
         if name == "data":
             t.recorder.history.replaced = self.fake.memory  # type: ignore[attr-defined]
-        raise Break("tensor_attribute", f"tensor.{name} = ...")
+        if is_data_descriptor(class_attribute(self.cls, name)) or name in SPECIAL_NAMES:
+            raise Break("tensor_attribute", f"tensor.{name} = ...")
+        self.write(t, name, value)
+
+    def delattr_generic(self, t: Tracer, name: str) -> None:
+        if name in SPECIAL_NAMES:
+            raise Break("tensor_attribute", f"del tensor.{name}")
+        super().delattr_generic(t, name)
 
     def _may_be_gradient(self, value: Value) -> bool:
         if isinstance(value, ConstValue):
@@ -228,8 +251,18 @@ class TensorValue(Value):
         identity_key(t, self)
         return self.fake  # one key for all sources of the same tensor
 
+    def parts(self) -> list[Value]:
+        return [value for value in self.attributes.values() if value is not DELETED]
+
     def rebuild(self, r: Rebuilder) -> None:
         r.load_output(self)
+        self.rebuild_attributes(r)
+
+    def rebuild_attributes(self, r: Rebuilder) -> None:
+        """Writes code that sets the attributes of the tensor on top of the stack."""
+        if self.attributes:
+            r.keep(self)
+            r.do(set_attributes, self, tuple(self.attributes), [*self.attributes.values()])
 
 
 def write_gradient(tensor: Any, gradient: Any) -> None:

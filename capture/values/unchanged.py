@@ -9,7 +9,6 @@ import torch
 from frameloom.capture.values.base import LazyValue, Value, realized
 from frameloom.capture.values.const import LITERALS, ConstValue, same_literal
 from frameloom.capture.values.numbers.symbolic import is_symbolic
-from frameloom.capture.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from frameloom.capture.guards.source import Origin
@@ -23,8 +22,8 @@ def is_unchanged(t: Tracer, new: Value, before: Any, place: Origin) -> bool:
     new = realized(new)
     if before is ABSENT:
         return False
-    if isinstance(new, TensorValue) and isinstance(before, torch.Tensor):
-        t.session.dynamic_policy.outgrow(t.roots.function.__code__, place, new.fake.shape)
+    if isinstance(before, torch.Tensor) and (fake := getattr(new, "fake", None)) is not None:
+        t.session.dynamic_policy.outgrow(t.roots.function.__code__, place, fake.shape)
     if new.origin is place:
         return True
     if isinstance(new, LazyValue):  # it was never read: another call may find something else there

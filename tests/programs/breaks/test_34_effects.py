@@ -297,7 +297,7 @@ def class_attribute_is_shared(x):
     return y * Box().total
 
 
-@program(args=lambda: (X.clone(),), graphs=2, breaks="tensor_attribute")
+@program(args=lambda: (X.clone(),))
 def attribute_of_a_tensor(x):
     y = x + 1
     y.tag = "seen"
