@@ -168,7 +168,8 @@ class Capture:
         watch(self.tracer)
 
     def run(self) -> Any:
-        with noting(self.tracer.guards.lookups):
+        # Properties of tensors are read past the `__torch_function__` of their classes.
+        with noting(self.tracer.guards.lookups), torch._C.DisableTorchFunctionSubclass():
             return self._run()
 
     def _run(self) -> Any:

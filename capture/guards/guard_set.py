@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from types import FunctionType
 from typing import Any, NamedTuple
+
+import torch
 
 from frameloom.capture import _capture
 from frameloom.capture.guards.class_lookup import MISSING, ORDER, Lookups, class_attribute
@@ -31,6 +34,7 @@ class GuardSet:
         self._checks: dict[Any, tuple[Origin, str, Any]] = {}
         self._distinct: dict[int, Origin] = {}
         self._pinned: set[int] = set()  # ids of sources at which only one object passes
+        self._has_functions = torch._C._is_torch_function_enabled()
         self.lookups: Lookups = {}  # look-ups in classes that can change
 
     def add(self, origin: Origin, kind: str, value: Any = None) -> None:
@@ -110,10 +114,15 @@ class GuardSet:
     def __len__(self) -> int:
         return len(self._checks)
 
+    def _outside(self) -> Any:
+        """Brings back the state outside of the capture, which turns `__torch_function__` off."""
+        return torch._C._EnableTorchFunction() if self._has_functions else nullcontext()  # type: ignore[attr-defined]
+
     def build(self, apart: Sequence[Origin] = ()) -> BuiltGuards:
         """Builds the guards. `apart`: tensors that must not share memory."""
         built = BuiltGuards(self._roots)
-        built.guards.global_state()
+        with self._outside():
+            built.guards.global_state()
         self._build_lookups(built, 0)
         known = len(self.lookups)
         for origin, kind, value in self._checks.values():

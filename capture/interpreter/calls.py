@@ -22,6 +22,7 @@ from frameloom.capture.interpreter import operators
 from frameloom.capture.interpreter.call_rules import CALLABLES, FUNCTIONS, rule_of_class
 from frameloom.capture.interpreter.generator import GeneratorValue
 from frameloom.capture.interpreter.step_limits import MAX_DEPTH
+from frameloom.capture.interpreter.torch_function import overloads
 from frameloom.capture.speculation.hoisting import array_of
 from frameloom.capture.speculation.numpy_functions import chains_in
 from frameloom.capture.symbolic.numbers_given import has_number, with_number
@@ -40,6 +41,7 @@ from frameloom.capture.values.function import (
 from frameloom.capture.values.module import ModuleValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.static import ClassValue
+from frameloom.capture.values.subclass import DEFAULT
 from frameloom.capture.values.tensor import NEEDS_DATA
 from frameloom.errors import Break
 
@@ -130,6 +132,12 @@ def module_forward(t: Tracer, entry: Any, module: Value) -> Value | None:
     return module.getattr(t, "forward")
 
 
+# Their functions ask whether an argument overrides them.
+OVERRIDABLE = frozenset(
+    ["torch._tensor", "torch.nn.functional", "torch.functional", "torch._jit_internal"]
+)
+
+
 def call_function(
     t: Tracer,
     function: FunctionValue,
@@ -139,6 +147,11 @@ def call_function(
 ) -> Value:
     real = function.real
     if real is not None:
+        if real.__module__ in OVERRIDABLE and real is not DEFAULT:
+            if (answer := t.overridden(real, args, kwargs)) is not None:
+                return answer
+            if overloads(t, [*args, *kwargs.values()]):  # it may call functions that are overridden
+                return inline(t, function, args, kwargs, resumable)
         known = FUNCTIONS.get(real)
         if known is not None:
             return known(t, args, kwargs)
@@ -227,6 +240,8 @@ def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]
         known = FUNCTIONS.get(fn)
     except TypeError:
         known = None
+    if policy.is_recorded(fn) and (answer := t.overridden(fn, args, kwargs)) is not None:
+        return answer
     if known is not None:
         return known(t, args, kwargs)
     if policy.is_recorded(fn):

@@ -27,10 +27,12 @@ from frameloom.capture.values.containers.container import (
 )
 from frameloom.capture.values.containers.dictionary import DefaultDictValue, DictValue
 from frameloom.capture.values.exception import ExceptionValue, is_simple, takes_anything
+from frameloom.capture.values.instance import InstanceValue
 from frameloom.capture.values.module import ModuleValue
 from frameloom.capture.values.numbers.symbolic import is_symbolic
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.static import ClassValue, GradModeValue
+from frameloom.capture.values.subclass import is_recordable
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -80,6 +82,8 @@ def construct(
     if issubclass(cls, torch.nn.Module):
         return _instance(t, cls_value, args, kwargs)
     if cls.__module__.startswith("frameloom.capture.library."):
+        return _instance(t, cls_value, args, kwargs)
+    if issubclass(cls, torch.Tensor) and is_recordable(cls):
         return _instance(t, cls_value, args, kwargs)
     if issubclass(cls, torch.Tensor | type) or cls.__module__.partition(".")[0] in OPAQUE_MODULES:
         raise Break("unknown_call", f"{cls.__name__}(...)")
@@ -157,7 +161,7 @@ def _number_or_text(t: Tracer, base: type, args: list[Value], kwargs: dict[str, 
 
 
 def initialize(t: Tracer, instance: Value, args: list[Value], kwargs: dict[str, Value]) -> None:
-    assert isinstance(instance, ObjectValue)
+    assert isinstance(instance, InstanceValue)
     init = class_attribute(instance.cls, "__init__")
     if isinstance(init, FunctionType):
         result = t.look(t.call_method(instance.cls, "__init__", [instance, *args], kwargs))

@@ -12,7 +12,8 @@ same order and among the same settings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,7 @@ SETTINGS: dict[Any, Callable[..., Any]] = {
 Key = tuple[Any, tuple[Any, ...]]  # the setter, and its arguments except the last one
 States = dict[Key, Any]
 GRAD: Key = (torch._C._set_grad_enabled, ())
+FUNCTIONS_OFF = torch._C.DisableTorchFunctionSubclass
 # Blocks that keep the previous gradient mode as `prev`.
 GRAD_MODES = (torch.no_grad, torch.enable_grad, torch.set_grad_enabled)
 
@@ -67,6 +69,9 @@ class Settings:
         self.end: States = {}
         self.turns: tuple[Turn, ...] = ()
         self.nesting = 0  # of autocast blocks: number entered minus number left
+        self.off = (
+            0 if torch._C._is_torch_function_enabled() else 1
+        )  # above 0: see functions_are_off
         self._back: list[Callable[[], Any]] = []  # restore PyTorch's own state; called last first
 
     def _done(self, t: Tracer, back: Callable[[], Any], undo: Callable[[], Any]) -> None:
@@ -134,6 +139,20 @@ class Settings:
 
         self._done(t, back, undo)
         return depth
+
+    @property
+    def functions_are_off(self) -> bool:
+        """Whether torch functions ignore the `__torch_function__` of their arguments' classes."""
+        return self.off > 0 or any(u.enters and u.block.type() is FUNCTIONS_OFF for u in self.turns)
+
+    @contextmanager
+    def functions_off(self) -> Iterator[None]:
+        """Makes torch functions ignore it, for calls that PyTorch itself makes so."""
+        self.off += 1
+        try:
+            yield
+        finally:
+            self.off -= 1
 
     @property
     def leaves_autocast_open(self) -> bool:

@@ -24,6 +24,7 @@ from frameloom.capture.values.numbers.symbolic import hint_of, is_symbolic
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.static import ClassValue, PyModuleValue
+from frameloom.capture.values.subclass import SubclassValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
@@ -154,6 +155,13 @@ def _is_instance(t: Tracer, value: Value, wanted: Any) -> bool:
         return isinstance(hint_of(value), wanted)  # type: ignore[arg-type]
     if isinstance(value, TensorValue | ConstValue) and value.real is not None:
         return isinstance(value.real, wanted)
+    if isinstance(value, SubclassValue):
+        if not isinstance(wanted, type) or (
+            type(wanted).__module__.partition(".")[0] == "torch"
+            and not issubclass(wanted, torch.Tensor)
+        ):
+            raise Break("tensor_subclass", f"isinstance({value.describe()}, ...)")
+        return issubclass(value.cls, wanted)
     if isinstance(
         value, TensorValue
     ):  # torch.FloatTensor and similar types test dtype, device and layout

@@ -25,6 +25,7 @@ from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.function import BuiltinValue, CellValue, FunctionValue
 from frameloom.capture.values.module import ModuleValue
 from frameloom.capture.values.static import ClassValue, PyModuleValue
+from frameloom.capture.values.subclass import SubclassValue
 from frameloom.capture.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -178,7 +179,8 @@ class ObjectTable(StepLimits):
             raise NoElements(f"{origin.path()}, of which sizes vary, has no elements")
         fake = self.recorder.input(real, origin, pattern)
         self.guards.add_tensor(origin, real if pattern is None else pattern.guard(real))
-        value = TensorValue(fake, real, origin)
+        is_plain = type(real) in (torch.Tensor, torch.nn.Parameter)
+        value = TensorValue(fake, real, origin) if is_plain else SubclassValue(fake, real, origin)
         self.tensors[id(fake)] = value
         return value
 

@@ -46,6 +46,7 @@ from frameloom.capture.values.numbers.symbolic import is_symbolic, taken_out
 from frameloom.capture.values.object import ObjectValue, boxed
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.static import ClassValue
+from frameloom.capture.values.subclass import SubclassValue, is_of_tensors
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.capture.values.token import TokenValue
 from frameloom.errors import Break
@@ -59,6 +60,12 @@ REMAINDER = (operator.mod, operator.imod)
 
 def unary(t: Tracer, fn: Callable[[Any], Any], name: str, value: Value) -> Value:
     value = t.look(value)
+    if isinstance(value, SubclassValue) and not is_of_tensors(
+        name, class_attribute(value.cls, name)
+    ):
+        result = value.call_special(t, name)
+        assert result is not None
+        return result
     if isinstance(value, TensorValue):
         return t.torch_call(fn, [value], {})
     if isinstance(value, NumberValue):
@@ -103,13 +110,19 @@ def binary(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Value) 
         if isinstance(left, TensorValue) or isinstance(right, TensorValue):
             return with_number(t, fn, [left, right], {})
         return combine(t, fn, left, right)
-    if isinstance(left, ObjectValue) or isinstance(right, ObjectValue):
+    if isinstance(left, ObjectValue | SubclassValue) or isinstance(
+        right, ObjectValue | SubclassValue
+    ):
         _check_torch_function(left, right)
         if boxed(left) is not None or boxed(right) is not None:
             return _with_boxed(t, fn, left, right)
         result = _special_binary(t, fn, left, right)
         if result is not None:
             return result
+        if any(isinstance(v, SubclassValue) and _has_operator(v, fn) for v in (left, right)):
+            raise Break(
+                "tensor_subclass", f"{left.describe()} {SYMBOLS.get(fn)} {right.describe()}"
+            )
     if issubclass(left.type(), DTYPE_CLASSES) or issubclass(right.type(), DTYPE_CLASSES):
         return t.evaluate(fn, [left, right], {})  # they compare themselves with names and classes
     if isinstance(left, ArrayValue) or isinstance(right, ArrayValue):
@@ -160,6 +173,13 @@ def _is_program_operator(value: Value, fn: Callable[..., Any], name: str = "") -
     own, plain = IN_PLACE.get(fn, (name, fn))
     also = "__eq__" if fn is operator.ne else ""
     return asks_program(value.type(), filter(None, (own, also, *SPECIAL_METHODS.get(plain, ()))))
+
+
+def _has_operator(value: Value, fn: Callable[..., Any]) -> bool:
+    """Whether the class of a tensor has a method of its own for the operator."""
+    own, plain = IN_PLACE.get(fn, ("", fn))
+    names = filter(None, (own, *SPECIAL_METHODS.get(plain, ())))
+    return any(not is_of_tensors(name, class_attribute(value.type(), name)) for name in names)
 
 
 def is_sequence_operator(fn: Callable[[Any, Any], Any], left: Value, right: Value) -> bool:
@@ -321,10 +341,10 @@ def _with_boxed(t: Tracer, fn: Callable[[Any, Any], Any], left: Value, right: Va
 def _ask(t: Tracer, name: str, own: Value, other: Value) -> Value | None:
     """Calls an operand's special method that is written in Python. Returns None for NotImplemented, and if it
     has no such method."""
-    if isinstance(own, TensorValue):
-        return None
     cls = own.type()
     method = class_attribute(cls, name)
+    if isinstance(own, TensorValue) and is_of_tensors(name, method):
+        return None
     if name == "__ne__" and method is object.__ne__:  # it calls only `__eq__` of its own operand
         equal = _ask(t, "__eq__", own, other)
         return None if equal is None else boolean(not equal.truth(t))

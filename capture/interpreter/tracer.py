@@ -20,6 +20,7 @@ from frameloom.capture.interpreter import (
     instance_attributes,
     operators,
     torch_calls,
+    torch_function,
 )
 from frameloom.capture.interpreter import evaluate as evaluation
 from frameloom.capture.interpreter.capture_state import BackwardState, Site, Speculation
@@ -91,6 +92,7 @@ class Tracer(Iteration):
     call_builtin = calls.call_builtin
     instantiate = classes.instantiate
     torch_call = torch_calls.torch_call
+    overridden = torch_function.overridden
     decide = decide
 
     def call_method(

@@ -61,9 +61,9 @@ from frameloom.capture.values.module import ModuleValue
 from frameloom.capture.values.numbers.symbolic import SymbolicNumber
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.opaque import OpaqueValue
-from frameloom.capture.values.proxy import realize_proxy, realize_thread_local
+from frameloom.capture.values.proxy import realize_proxy, realize_thread_local, realize_weakref
 from frameloom.capture.values.static import ClassValue, PyModuleValue
-from frameloom.capture.values.weak import realize_weakref
+from frameloom.capture.values.subclass import is_recordable
 
 if TYPE_CHECKING:
     from frameloom.capture.guards.source import Origin
@@ -253,7 +253,7 @@ def _number(t: Tracer, obj: Any, origin: Origin) -> Value:
 
 @kind(torch.Tensor, torch.nn.Parameter)
 def _tensor(t: Tracer, obj: Any, origin: Origin) -> Value:
-    if type(obj) in (torch.Tensor, torch.nn.Parameter):
+    if type(obj) in (torch.Tensor, torch.nn.Parameter) or is_recordable(type(obj)):
         return t.tensor(obj, origin)
     t.guards.add(origin, "type", type(obj))
     return OpaqueValue(obj, origin)

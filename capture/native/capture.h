@@ -102,6 +102,10 @@ GlobalState *global_state_new(void);
 void global_state_free(GlobalState *state);
 int global_state_traverse(GlobalState *state, visitproc visit, void *arg);
 int global_state_matches(const GlobalState *state);
+/* Makes PyTorch ignore the __torch_function__ of classes, so that reading a tensor runs no Python code; the
+ * result is the argument of functions_turn_back. */
+int functions_turn_off(void);
+void functions_turn_back(int was_on);
 PyObject *global_state_difference(const GlobalState *state); /* in words; NULL without exception if none */
 
 /* --- guard.h: the guards of one entry --- */

@@ -39,6 +39,7 @@ static struct {
     const void *context;
     int64_t (*mode_count)(void);
     int (*functions_disabled)(void);
+    void (*functions_set)(int);
     signed char (*autocast_dtype)(signed char);
     PyObject *mode_at; /* torch._C._get_function_stack_at */
 } torch_state;
@@ -79,6 +80,8 @@ static void search(void) {
     *(void **)&torch_state.mode_count = dlsym(cpu, "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv");
     *(void **)&torch_state.functions_disabled =
         dlsym(cpu, "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv");
+    *(void **)&torch_state.functions_set = dlsym(
+        cpu, "_ZN2at4impl22PythonTorchFunctionTLS18set_disabled_stateENS0_26TorchFunctionDisabledStateE");
     *(void **)&torch_state.autocast_dtype =
         dlsym(cpu, "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE");
     const void *(*context)(void);
@@ -96,6 +99,20 @@ static void search(void) {
 static void find_thread(void) {
     thread_keys = dlsym(torch_state.core, "_ZN3c104impl26raw_local_dispatch_key_setE");
     thread_grad = (const unsigned char *)torch_state.autograd_state() + torch_state.grad_offset;
+}
+
+/* PyTorch's TorchFunctionDisabledState. */
+enum { FUNCTIONS_ON, FUNCTIONS_OFF_FOR_SUBCLASSES };
+
+int functions_turn_off(void) {
+    if (!torch_state.usable || !torch_state.functions_set) return 0;
+    if ((char)torch_state.functions_disabled() != FUNCTIONS_ON) return 0;
+    torch_state.functions_set(FUNCTIONS_OFF_FOR_SUBCLASSES);
+    return 1;
+}
+
+void functions_turn_back(int was_on) {
+    if (was_on) torch_state.functions_set(FUNCTIONS_ON);
 }
 
 static void state_read(State *state, int autocast) {

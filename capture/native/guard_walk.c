@@ -18,15 +18,22 @@ static void forget_fresh(Guards *guards, PyObject **values) {
     for (Py_ssize_t i = 0; i < guards->fresh_count; i++) values[guards->fresh_nodes[i]] = NULL;
 }
 
-Py_ssize_t guards_walk(Guards *guards, const Call *call, PyObject **values) {
-    forget_fresh(guards, values);
-    if (guards->global_state && !global_state_matches(guards->global_state)) return GUARDS_GLOBAL_STATE;
+static Py_ssize_t walk(Guards *guards, const Call *call, PyObject **values) {
     for (Py_ssize_t i = 0; i < guards->step_count; i++)
         if (guards->steps[i].kind->move == MOVE_SUBCLASS && !guard_subclass_holds(&guards->steps[i]))
             return i;
     for (Py_ssize_t i = 0; i < guards->step_count; i++)
         if (!run_step(&guards->steps[i], call, values)) return i;
     return GUARDS_PASS;
+}
+
+Py_ssize_t guards_walk(Guards *guards, const Call *call, PyObject **values) {
+    forget_fresh(guards, values);
+    if (guards->global_state && !global_state_matches(guards->global_state)) return GUARDS_GLOBAL_STATE;
+    int were_on = functions_turn_off();
+    Py_ssize_t failed = walk(guards, call, values);
+    functions_turn_back(were_on);
+    return failed;
 }
 
 void guards_release(Guards *guards, PyObject **values) {
@@ -114,7 +121,9 @@ int guards_pass(Guards *guards, const Call *call, PyObject **slots) {
     sections->busy = 1;
     PyObject **values = sections->values;
     forget_fresh(guards, values);
+    int were_on = functions_turn_off();
     int passed = short_walk(guards, call);
+    functions_turn_back(were_on);
     for (Py_ssize_t i = 0; passed && i < guards->slot_count; i++)
         slots[i] = Py_NewRef(values[guards->slot_nodes[i]]);
     guards_release(guards, values);
@@ -131,8 +140,11 @@ PyObject *guards_explain(Guards *guards, const Call *call) {
         text = Py_NewRef(Py_None);
     else if (failed == GUARDS_GLOBAL_STATE)
         text = global_state_difference(guards->global_state);
-    else
+    else {
+        int were_on = functions_turn_off();
         text = guard_failure(guards, &guards->steps[failed], values);
+        functions_turn_back(were_on);
+    }
     guards_release(guards, values);
     PyMem_Free(values);
     if (text == NULL && !PyErr_Occurred()) text = Py_NewRef(Py_None);

@@ -63,6 +63,7 @@ from frameloom.capture.values.containers.container import ListValue, TupleValue
 from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.function import CellValue
 from frameloom.capture.values.numbers.symbolic import is_symbolic
+from frameloom.capture.values.subclass import is_of_subclass, with_functions_off
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.config import config
 from frameloom.errors import NEEDS_GRADIENT, Avoid, Break, Skip
@@ -163,6 +164,8 @@ class CompiledRegion:
                 raise Avoid(t.arrays[0].site)
             self.compiled = with_arrays(self.compiled, t.arrays, self.graph.inputs)
         self.compiled = turning_on(t, self.graph, self.compiled)
+        if self.graph is not None and any(map(is_of_subclass, self.graph.examples)):
+            self.compiled = with_functions_off(self.compiled)
         guard_sizes(t)
         tell_objects_apart(t)
         self.built = t.guards.build(apart)

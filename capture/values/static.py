@@ -258,11 +258,12 @@ class SuperValue(Value):
 
 
 class GradModeValue(Value):
-    """An instance of `torch.inference_mode` or `autocast`, entered or not. `make` makes a new one."""
+    """An instance of `torch.inference_mode`, `autocast` or `DisableTorchFunctionSubclass`, entered or not.
+    `make` makes a new one."""
 
     mutable = ("entered",)
 
-    CLASSES = (torch.inference_mode, torch.autocast)
+    CLASSES = (torch.inference_mode, torch.autocast, torch._C.DisableTorchFunctionSubclass)
 
     def __init__(self, cls: type, make: Callable[[], Any]) -> None:
         self.cls = cls

@@ -61,17 +61,6 @@ for _kind in ("cuda", "xpu"):
         FUNCTIONS[getattr(torch, _kind).is_current_stream_capturing] = _is_capturing
 
 
-@knows(
-    torch.overrides.has_torch_function,
-    torch.overrides.has_torch_function_unary,
-    torch.overrides.has_torch_function_variadic,
-)
-def _has_torch_function(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
-    for arg in args:
-        t.look(arg)
-    return False
-
-
 @knows(torch.Tensor.is_inference, torch.is_inference, least=1, most=1)
 def _is_inference(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
     value = t.look(args[0])

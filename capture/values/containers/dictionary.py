@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict, defaultdict
+from types import BuiltinFunctionType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -124,9 +125,7 @@ class DictValue(Value):
         """Whether looking up a key runs no Python code."""
         if self._plain_keys is None:
             self._plain_keys = all(
-                type(key) in PLAIN_KEYS
-                or class_attribute(type(key), "__hash__") is object.__hash__
-                or _is_tensor(key)
+                type(key) in PLAIN_KEYS or _is_hashed_by_identity(key) or _is_tensor(key)
                 for key in self.real
             )
         return self._plain_keys
@@ -402,10 +401,15 @@ def guardable(key: Any) -> bool:
     identity."""
     if type(key) is tuple:
         return all(map(guardable, key))
+    return key is None or type(key) in (str, int, bool, bytes) or _is_hashed_by_identity(key)
+
+
+def _is_hashed_by_identity(key: Any) -> bool:
+    """Whether equal keys are the same object, or are the same function written in C of the same object."""
+    cls = type(key)
     return (
-        key is None
-        or type(key) in (str, int, bool, bytes)
-        or class_attribute(type(key), "__hash__") is object.__hash__
+        cls in (BuiltinFunctionType, MethodWrapperType)
+        or class_attribute(cls, "__hash__") is object.__hash__
     )
 
 

@@ -1,0 +1,78 @@
+"""Functions that make instances of subclasses of torch.Tensor, and those around `__torch_function__`."""
+
+from __future__ import annotations
+
+from types import GetSetDescriptorType, MethodWrapperType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.interpreter import torch_function
+from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs, knows, knows_kind
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import is_none
+from frameloom.capture.values.containers.container import TupleValue
+from frameloom.capture.values.containers.dictionary import DictValue
+from frameloom.capture.values.static import ClassValue
+from frameloom.capture.values.subclass import DEFAULT, is_recordable
+from frameloom.capture.values.tensor import TensorValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+
+
+@knows(torch.Tensor.as_subclass, least=2, most=2)
+def _as_subclass(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    tensor, cls = t.look(args[0]), torch_function.class_of(t, args[1])
+    if not isinstance(tensor, TensorValue) or (cls is not torch.Tensor and not is_recordable(cls)):
+        raise Break("tensor_subclass", f"as_subclass({cls.__name__})")
+    return torch_function.as_subclass(t, tensor, cls)
+
+
+@knows(
+    torch.overrides.has_torch_function,
+    torch.overrides.has_torch_function_unary,
+    torch.overrides.has_torch_function_variadic,
+)
+def _has_torch_function(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
+    return bool(torch_function.overloads(t, args))
+
+
+def _handle(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) < 2:
+        raise Break("tensor_subclass", "handle_torch_function(...)")
+    owners = torch_function.overloads(t, [args[1]])
+    return torch_function.dispatch(t, t.look(args[0]), owners, args[2:], kwargs)
+
+
+FUNCTIONS[torch.overrides.handle_torch_function] = _handle
+
+
+@knows(DEFAULT, least=3, most=5, keywords="args kwargs")
+def _default(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    names = ("cls", "func", "types", "args", "kwargs")
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    cls, types = t.look(given["cls"]), t.look(given["types"])
+    operands = t.look(given.get("args", TupleValue([])))
+    options = t.look(given["kwargs"]) if "kwargs" in given else None
+    if not isinstance(cls, ClassValue):
+        raise Break("tensor_subclass", "__torch_function__(...)")
+    kinds = types if isinstance(types, TupleValue) else TupleValue(list(t.items(types)))
+    named: dict[str, Value] = {}
+    if isinstance(options, DictValue):
+        named = {str(name): value for name, (_, value) in options.entries(t).items()}
+    elif options is not None and not is_none(options):
+        raise Break("tensor_subclass", "__torch_function__(...)")
+    func = t.look(given["func"])
+    return torch_function.by_default(t, cls.real, func, kinds, list(t.items(operands)), named)
+
+
+@knows_kind(MethodWrapperType)
+def _getter(t: Tracer, fn: MethodWrapperType, args: Args, kwargs: Kwargs) -> Value:
+    """Reads a property of tensors."""
+    descriptor: Any = fn.__self__
+    is_property = type(descriptor) is GetSetDescriptorType and len(args) == 1 and not kwargs
+    if not is_property or fn.__name__ != "__get__":
+        raise Break("unknown_call", f"{fn.__name__}(...)")
+    return t.look(args[0]).getattr(t, descriptor.__name__)

@@ -1,0 +1,83 @@
+"""Gradients through subclasses of torch.Tensor."""
+
+import pytest
+import torch
+
+from frameloom import jit
+
+
+class Plain(torch.Tensor):
+    pass
+
+
+class Counting(torch.Tensor):
+    calls = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.calls.append(func.__name__)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def made(x, w):
+    return (x * 2).as_subclass(Plain) * w
+
+
+def without_gradients(x, w):
+    with torch.no_grad():
+        y = (x * w).as_subclass(Plain)
+    return y, y * w + x
+
+
+def written(x, w):
+    y = (x * w).as_subclass(Plain)
+    y.mul_(w)
+    return y, y + 1
+
+
+def both(x, w):
+    y = x * w
+    return y, y.as_subclass(Plain)
+
+
+def of_the_input(x, w):
+    return x.as_subclass(Plain), x.as_subclass(Plain) * w
+
+
+@pytest.mark.parametrize("fn", [made, without_gradients, written, both, of_the_input])
+@pytest.mark.parametrize("cls", [torch.Tensor, Plain, torch.nn.Parameter])
+def test_gradients_are_those_of_the_plain_call(fn, cls):
+    def seen(side):
+        found = []
+        for n in range(2):
+            torch.manual_seed(n)
+            x, w = torch.randn(3, 4), torch.randn(3, 4, requires_grad=True)
+            x = cls(x) if cls is torch.nn.Parameter else x.as_subclass(cls).requires_grad_()
+            results = side(x, w)
+            results = results if isinstance(results, tuple) else (results,)
+            loss = sum(r.as_subclass(torch.Tensor).cos().sum() for r in results)
+            loss.backward()
+            found += [*results, x.grad, w.grad]
+        return found
+
+    for got, want in zip(seen(jit(fn, fullgraph=True)), seen(fn), strict=True):
+        assert type(got) is type(want)
+        assert got.requires_grad is want.requires_grad
+        assert got.is_leaf is want.is_leaf
+        plain = [t.detach().as_subclass(torch.Tensor) for t in (got, want)]
+        torch.testing.assert_close(*plain)
+
+
+def test_an_own_function_has_the_effects_of_the_plain_call_and_no_others():
+    def fn(x):
+        return x.sin() + x.cos()
+
+    x = torch.randn(4).as_subclass(Counting)
+    compiled = jit(fn, fullgraph=True)
+    Counting.calls.clear()
+    fn(x)
+    plain = [*Counting.calls]
+    for _ in range(3):
+        Counting.calls.clear()
+        compiled(x)
+        assert Counting.calls == plain
