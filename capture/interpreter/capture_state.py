@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from frameloom.capture.autograd.backward_python import DeferredCode
+    from frameloom.capture.interpreter.wrapped_tensor import Transform
 
 Site = tuple[Any, int]  # a code object and the index of an instruction
 
@@ -43,6 +44,7 @@ class BackwardState:
     """What the capture knows of autograd: backward passes, leaves and checkpoints of the program."""
 
     regions: list[bool] = field(default_factory=list)  # checkpoints around here: whether reentrant
+    transforms: list[Transform] = field(default_factory=list)  # of torch.func, around here
     deferred_code: list[DeferredCode] = field(default_factory=list)  # code of the backward pass
     last_backward: int = 0  # sequence number of autograd's next node after it; 0 without one
     last_backward_site: Any = None  # the site of that call

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.guards.class_lookup import HEAP_TYPE, has_programs_methods
+from frameloom.capture.interpreter.wrapped_tensor import WrappedTensor
 from frameloom.capture.tensors.constant_folding import known_value
-from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.fake import Fake, is_wrapper
 from frameloom.capture.tensors.leaves import is_leaf, note_leaf
+from frameloom.capture.tensors.supported import check_compiled
 from frameloom.capture.values.arrays.numpy_values import call_kind
 from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.const import ConstValue, boolean, is_constant
@@ -42,6 +44,11 @@ def from_python(t: Tracer, obj: Any) -> Value:
             if is_leaf(obj):
                 note_leaf(t, obj)
             known = t.tensors[id(obj)] = TensorValue(obj)
+        return known
+    if isinstance(obj, torch.Tensor) and is_wrapper(obj):
+        known = t.tensors.get(id(obj))
+        if known is None:
+            known = t.tensors[id(obj)] = WrappedTensor(obj, t.backward.transforms[-1])
         return known
     if type(obj) is bool:
         return boolean(obj)
@@ -81,6 +88,7 @@ def to_torch(t: Tracer, value: Value, fn: Any = None) -> Any:
     them."""
     value = t.look(value)
     if isinstance(value, TensorValue):
+        check_compiled(value.fake.device)
         return value.fake
     if (inside := boxed(value)) is not None and not has_programs_methods(value.type()):
         return inside.real

@@ -19,6 +19,7 @@ from frameloom.capture.recording.writes import write_value
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import IDENTITIES, ViewOf, views_in
 from frameloom.capture.tensors.schema import fakes_in, properties_of
+from frameloom.capture.tensors.transform_levels import are_active
 from frameloom.capture.values.numbers.symbolic import SYMBOLS
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class Calls:
             or torch.get_default_dtype() is not recorder.modes.default_dtype
             or torch._C._len_torch_function_stack()
             or torch._C._len_torch_dispatch_stack()
+            or are_active()
         ):
             return None
         try:

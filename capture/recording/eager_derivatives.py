@@ -17,10 +17,20 @@ from typing import Any
 
 import torch
 
+from frameloom.capture.tensors.fake import innermost
+from frameloom.capture.tensors.transform_levels import are_active
+from frameloom.errors import Break
+
 
 def derive_as_eager(result: Any) -> None:
-    node = result.grad_fn if isinstance(result, torch.Tensor) else None
-    formula = FORMULAS.get(node.name()) if node is not None else None
+    if not isinstance(result, torch.Tensor):
+        return
+    inside = innermost(result)
+    formula = FORMULAS.get(inside.grad_fn.name()) if inside.grad_fn is not None else None
+    if formula is not None and are_active():
+        # What the formula computes now would belong to a level of the transforms.
+        raise Break("gradient", f"{inside.grad_fn.name()} inside a function transform")
+    node = result.grad_fn
     instead = formula(node, result) if formula is not None else None
     if instead is not None:
         node.register_hook(partial(_in_place_of_the_first, instead))

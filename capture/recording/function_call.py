@@ -30,6 +30,7 @@ from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import is_inference
 from frameloom.capture.tensors.schema import fakes_in, names_no_index
 from frameloom.capture.tensors.supported import check_result
+from frameloom.capture.tensors.transform_levels import are_active, levels_on
 from frameloom.config import config
 from frameloom.errors import Avoid, Break, first_line, let_mistakes_through
 
@@ -75,7 +76,7 @@ def record_call(
         args = without_symbols(args)
         kwargs = {name: without_symbols(a) for name, a in kwargs.items()}
     _begin(recorder, fn, args, kwargs, where)
-    recorder.current_call.is_followed = wanted = _is_followed(fn, args, kwargs)
+    recorder.current_call.is_followed = wanted = _is_followed(recorder, fn, args, kwargs)
     recorder.layout_assumptions.begin()
     whole = _as_whole(recorder, fn, args, kwargs)
     recorder.current_call.decomposes_as_eager = whole is None and fn not in OTHERWISE
@@ -137,10 +138,15 @@ def _begin(
         call.relies_on[CURRENT_DEVICE] = None
 
 
-def _is_followed(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _is_followed(
+    recorder: Recorder, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bool:
     """Whether autograd follows the call. Raises Break where its work cannot be recorded."""
     given = list(fakes_in((args, kwargs))) if torch.is_grad_enabled() else []
     wanted = any(f.requires_grad for f in given)
+    if are_active():
+        # The gradient mode is that of the innermost level, and any tensor may be inside of the wrappers.
+        wanted = any(f.requires_grad for f in recorder.fakes)
     # Autograd refuses to save inference tensors, and inputs whose memory is read with another dtype.
     if wanted and any(is_inference(f) or f.memory.inference for f in given):
         raise Break("unsupported_op", f"{getattr(fn, '__name__', fn)}(...) of an inference tensor with gradients")  # fmt: skip
@@ -155,6 +161,8 @@ def _as_whole(
     recorder: Recorder, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """Returns the function that records the call as a whole, or None."""
+    if are_active():
+        return None
     whole = WHOLE.get(fn)
     if recorder.shape_env.symbols:
         whole = WHOLE_OVER_SIZES.get(fn, whole)
@@ -188,9 +196,9 @@ def run_recorded(
             if recorder.current_call.inference:
                 # Inference mode hides the decomposition of composite ops from dispatch modes. Autocast keeps
                 # no casts there.
-                with torch.inference_mode(False), torch.no_grad(), without_cache(recorder.current_call.autocast), products_over(recorder.shape_env, recorder.casts), recorder:  # fmt: skip
+                with levels_on(), torch.inference_mode(False), torch.no_grad(), without_cache(recorder.current_call.autocast), products_over(recorder.shape_env, recorder.casts), recorder:  # fmt: skip
                     return fn(*args, **kwargs)
-            with products_over(recorder.shape_env, recorder.casts), recorder:
+            with levels_on(), products_over(recorder.shape_env, recorder.casts), recorder:
                 result = fn(*args, **kwargs)
                 if recorder.current_call.is_followed:
                     derive_as_eager(result)

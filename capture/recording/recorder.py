@@ -29,6 +29,7 @@ from frameloom.capture.recording.recorder_state import (
     HistoryState,
 )
 from frameloom.capture.recording.special_ops import SPECIAL
+from frameloom.capture.recording.tangents import TANGENT_QUERIES
 from frameloom.capture.recording.unbacked_sizes import check_device, undecided
 from frameloom.capture.recording.views import reshape, view
 from frameloom.capture.recording.writes import write_op
@@ -47,7 +48,7 @@ from frameloom.capture.symbolic.number_inputs import (
 )
 from frameloom.capture.symbolic.number_ranges import check_filled, check_numbers, guard_ranges
 from frameloom.capture.tensors.cast_cache import Casts
-from frameloom.capture.tensors.fake import Fake, fake_like
+from frameloom.capture.tensors.fake import Fake, fake_like, innermost
 from frameloom.capture.tensors.functionalize import Memory, Written, current
 from frameloom.capture.tensors.schema import (
     check_derivative,
@@ -181,8 +182,9 @@ class Recorder(TorchDispatchMode):
         return fake
 
     def memory_owner(self, fake: Fake) -> tuple[Any, torch.Tensor] | None:
-        """Returns key and tensor of the input whose memory `fake` shares; None if there is none."""
-        number = fake.memory.input
+        """Returns key and tensor of the input whose memory `fake`, or what it wraps, shares; None if there
+        is none."""
+        number = innermost(fake).memory.input
         return None if number is None else self.inputs[number][:2]
 
     def is_of_computed_input(self, fake: Fake) -> bool:
@@ -255,6 +257,14 @@ class Recorder(TorchDispatchMode):
             raise Break("unsupported_op", str(func))
         if func is aten.size.default:  # C++ code wants plain sizes
             return [int(n) for n in args[0].shape]
+        if func is aten._to_copy.default and not isinstance(args[0], torch.Tensor):
+            # `vmap` converts a number to the dtype of the other operand.
+            options = {k: kwargs.get(k) for k in ("dtype", "device") if kwargs.get(k) is not None}
+            if "dtype" not in options:
+                raise Break("unsupported_op", f"{func} of a number")
+            return self.pure(aten.scalar_tensor.default, (args[0],), options)
+        if func in TANGENT_QUERIES:
+            return TANGENT_QUERIES[func](self, *args)
         if self.shape_env.symbols:
             args = tuple(map(with_sizes, args))
             kwargs = {name: with_sizes(a) for name, a in kwargs.items()}

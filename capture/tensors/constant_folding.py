@@ -36,7 +36,7 @@ FILLING = frozenset({
 
 def known_value(fake: Fake, recorder: Recorder) -> torch.Tensor | None:
     """Returns the tensor that `fake` is in every call, or None where that is not known."""
-    if fake.memory is None or fake.device.type != "cpu":
+    if not isinstance(fake, Fake) or fake.memory is None or fake.device.type != "cpu":
         return None
     recorder.from_data.looks_at_data = True
     values = recorder.constant_nodes.known

@@ -70,6 +70,16 @@ class Fake(torch.Tensor):
         raise Break("unsupported_tensor", f"{func} on a traced tensor outside of recording")
 
 
+is_wrapper = torch._C._functorch.is_functorch_wrapped_tensor
+
+
+def innermost(tensor: torch.Tensor) -> Any:
+    """Returns the tensor inside of all wrappers of function transforms."""
+    while is_wrapper(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
+
+
 def fake_like(tensor: torch.Tensor) -> Fake:
     """Returns a Fake with the metadata of a real strided tensor (not yet in any graph)."""
     meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.fake import Fake, is_wrapper
 from frameloom.errors import Break, first_line
 
 # PyTorch 2.11 still has tensors with named dimensions; 2.13 does not.
@@ -22,7 +22,8 @@ def check_supported(tensor: torch.Tensor) -> None:
     if tensor.is_conj() or tensor.is_neg():
         raise Break("unsupported_tensor", "a lazily conjugated or negated tensor")
     check_names(tensor)
-    check_compiled(tensor.device)
+    if not tensor.is_meta:  # those are only passed around, as parameters that others replace
+        check_compiled(tensor.device)
     if tensor.requires_grad:
         # An integer tensor gets a history if a tensor with a history is written to a part of it. No Fake can
         # be made so.
@@ -105,7 +106,7 @@ def dtypes_of(result: Any) -> list[torch.dtype]:
 
 def check_result(result: Any, fn: Any) -> None:
     if isinstance(result, torch.Tensor):
-        if not isinstance(result, Fake):
+        if not isinstance(result, Fake) and not is_wrapper(result):
             raise Break(
                 "unsupported_call",
                 f"{getattr(fn, '__name__', fn)} makes a tensor outside of dispatch",

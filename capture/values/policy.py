@@ -131,9 +131,23 @@ INTERPRETED_FUNCTIONS = frozenset(
 ) | {torch.func.functional_call, torch.overrides.is_tensor_like}
 
 
+# The modules of the function transforms of torch.func.
+TRANSFORMS = tuple(
+    f.__globals__["__name__"]
+    for f in (
+        torch.func.vmap,
+        torch.func.jacrev,
+        torch.func.vmap.__globals__["vmap_impl"],
+        torch.func.stack_module_state,
+    )
+)
+
+
 def function_verdict(function: FunctionType) -> Verdict:
     """Returns what to do with a call of a Python function."""
     module = function.__module__ or ""
+    if function.__globals__.get("__name__") in TRANSFORMS:
+        return "inline"  # also if it has the name and the module of the function that it transforms
     root = module.partition(".")[0]
     if root == "torch":
         return _torch_verdict(function, module)
