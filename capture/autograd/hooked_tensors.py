@@ -39,6 +39,6 @@ def check_hooking(t: Tracer, name: str, args: list[Value]) -> None:
     tensor = t.look(args[0]) if args and name in HOOKING else None
     if not isinstance(tensor, TensorValue) or tensor.real is not None or t.session.forced:
         return
-    site = tensor.fake.made_at  # type: ignore[attr-defined]
+    site = getattr(tensor.fake, "made_at", None)  # a wrapper of a function transform has none
     if site is not None and not t.session.is_avoided(*site):
         raise Avoid(site)

@@ -66,3 +66,9 @@ class WrappedTensor(TensorValue):
 
     def check_rebuild(self) -> None:
         raise Avoid(self.transform.site)
+
+
+def refuse_inside(t: Tracer, what: str) -> None:
+    """Breaks inside a function transform."""
+    if t.backward.transforms:
+        raise Break("library_call", f"{what} inside a function transform")

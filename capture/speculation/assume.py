@@ -18,6 +18,7 @@ from frameloom.capture import _capture
 from frameloom.capture.bytecode.instruction import Instr
 from frameloom.capture.recording.dead_calls import first_refused
 from frameloom.capture.speculation.exception_paths import is_caught, leaves_settings_changed
+from frameloom.capture.tensors.fake import is_wrapper
 from frameloom.capture.tensors.rerunnable import OWN_EFFECTS, is_rerunnable
 from frameloom.capture.tensors.schema import may_raise, never_raises
 from frameloom.debug import log
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 def assume(t: Tracer, condition: TensorValue, expected: bool, otherwise: Exception) -> None:
     """Assumes that `bool(condition)` is `expected`; raises `otherwise` if this is not possible."""
     site = t.site_or(otherwise)
-    if t.session.per_code or condition.fake.numel() != 1:
+    if t.session.per_code or is_wrapper(condition.fake) or condition.fake.numel() != 1:
         raise otherwise
     t.torch_call(partial(hold, expected=expected), [condition], {})
     t.speculation.rerun_sites.append(site)

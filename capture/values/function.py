@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import _lru_cache_wrapper, partial
 from types import (
+    BuiltinFunctionType,
     BuiltinMethodType,
     CellType,
     CodeType,
@@ -402,6 +403,9 @@ class BuiltinValue(ExistingValue):
         attribute = getattr(self.real, name, None)
         if callable(attribute) and type(self.real).__module__.partition(".")[0] == "torch":
             return BuiltinValue(attribute)  # an overload of an operator packet
+        if type(self.real) is BuiltinFunctionType and not hasattr(self.real, name):
+            text = f"'builtin_function_or_method' object has no attribute '{name}'"
+            return t.raise_(AttributeError, text)
         raise Break("attribute", f"{self.name}.{name}")
 
     def call(self, t: Tracer, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -429,20 +433,32 @@ class PartialValue(Value):
         self.kwargs = kwargs
         self.origin = origin
         self.real = real
-        self.attributes: dict[str, Value] = {}  # attributes written to a new one
+        self.attributes: DictValue | None = None  # `__dict__` of a new one
+
+    def _dict(self, t: Tracer) -> DictValue:
+        if self.attributes is None:
+            t.change(self)
+            self.attributes = t.table_of({})
+        return self.attributes
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         if self.origin is not None:
             super().setattr(t, name, value)
-        t.change(self)
-        self.attributes[name] = value
+        self._dict(t).setitem(t, ConstValue(name), value)
 
     def parts(self) -> list[Value]:
-        return [self.func, *self.args, *self.kwargs.values(), *self.attributes.values()]
+        own = [] if self.attributes is None else self.attributes.parts()
+        return [self.func, *self.args, *self.kwargs.values(), *own]
 
     def getattr(self, t: Tracer, name: str) -> Value:
-        if name in self.attributes:
-            return t.look(self.attributes[name])
+        if name == "__dict__" and self.origin is not None:
+            return t.look(t.wrap(self.real.__dict__, self.origin.child("dict")))
+        if name == "__dict__":
+            return self._dict(t)
+        if self.attributes is not None:
+            own = self.attributes.get(t, ConstValue(name))
+            if own is not None:
+                return t.look(own)
         if name == "func":
             return t.look(self.func)
         if name in ("args", "keywords") and self.origin is not None:
@@ -457,5 +473,6 @@ class PartialValue(Value):
     def rebuild(self, r: Rebuilder) -> None:
         r.call(partial, self.func, *self.args, **self.kwargs)
         r.keep(self)
-        for name, value in self.attributes.items():
+        written = {} if self.attributes is None else self.attributes.written
+        for name, (_, value) in written.items():
             r.store_attribute(name, value)

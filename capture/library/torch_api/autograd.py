@@ -20,6 +20,7 @@ from frameloom.capture.autograd.checkpoint_regions import REGION
 from frameloom.capture.autograd.history import history
 from frameloom.capture.guards.surroundings import watch_autograd
 from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
+from frameloom.capture.interpreter.wrapped_tensor import refuse_inside
 from frameloom.capture.recording.special_ops import is_checked
 from frameloom.capture.shapes.iteration import is_dense
 from frameloom.capture.tensors.cast_cache import without_autocast
@@ -167,6 +168,7 @@ def _tensors(t: Tracer, value: Value) -> list[TensorValue]:
 def _leaves(t: Tracer, roots: list[TensorValue]) -> list[TensorValue]:
     """Returns the tensors of the program at which the histories begin."""
     recorder = t.recorder
+    refuse_inside(t, "a backward pass")
     if recorder.current_call.inference or any(r.fake.grad_fn is None for r in roots):
         raise Break("autograd", "a backward pass without a history")
     if any(map(is_checked, recorder.graph.nodes)):
@@ -272,6 +274,7 @@ def _is_contiguous(made: torch.Tensor) -> bool:
 
 @knows(torch.Tensor.requires_grad_, least=1, most=2, keywords="requires_grad")
 def _requires_grad(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    refuse_inside(t, "tensor.requires_grad_(...)")
     tensor = t.look(args[0])
     given = t.look(kwargs.get("requires_grad", args[1] if len(args) > 1 else TRUE))
     wanted = given.truth(t)
@@ -299,6 +302,7 @@ def _inherits_requires_grad(tensor: TensorValue) -> bool:
 
 @knows(torch.Tensor._is_view, least=1, most=1)
 def _is_view(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    refuse_inside(t, "tensor._is_view()")
     tensor = t.look(args[0])
     if isinstance(tensor, TensorValue) and tensor.real is None:
         raise Skip(FOR_AUTOGRAD)
@@ -309,6 +313,7 @@ def _is_view(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _detach_in_place(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     """Captures `detach_`. Autograd refuses it for views that it tracks. Fakes are no such views, and for a
     tensor from before the call this is unknown."""
+    refuse_inside(t, "tensor.detach_()")
     tensor = t.look(args[0])
     if not isinstance(tensor, TensorValue) or tensor.real is not None:
         raise Break("autograd", "tensor.detach_()")

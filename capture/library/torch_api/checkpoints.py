@@ -19,6 +19,7 @@ from frameloom.capture.autograd.checkpoint_regions import REGION, NodeRange, Reg
 from frameloom.capture.autograd.inference_results import is_noted_as_inference
 from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
 from frameloom.capture.interpreter.context_managers import GRAD
+from frameloom.capture.interpreter.wrapped_tensor import refuse_inside
 from frameloom.capture.library.stand_ins import interpret
 from frameloom.capture.library.torch_api.watched import Watched
 from frameloom.capture.recording.captured_graph import recorded_behind
@@ -53,6 +54,7 @@ def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if reentrant is None or keeps_random is None or (reentrant and (given or options)):
         raise left_to_python("")  # it warns, or raises
     function, *rest = args
+    refuse_inside(t, "torch.utils.checkpoint.checkpoint(...)")
     if not torch.is_grad_enabled():
         if reentrant:
             raise left_to_python("")  # it warns

@@ -12,6 +12,7 @@ from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwa
 from frameloom.capture.recording.known_elements import element_of
 from frameloom.capture.speculation.branch_speculation import speculated_truth
 from frameloom.capture.tensors.constant_folding import known_value
+from frameloom.capture.tensors.fake import is_wrapper
 from frameloom.capture.values.arrays.ndarray import ArrayValue
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
@@ -99,6 +100,8 @@ def _near(input: torch.Tensor, other: torch.Tensor, *args: Any, **kwargs: Any) -
 def _number_from_tensor(t: Tracer, tensor: TensorValue, broken: Break) -> Value:
     """Returns the number in a tensor of one element."""
     site, dtype = t.site, tensor.fake.dtype
+    if is_wrapper(tensor.fake):
+        raise broken
     if dtype is torch.uint64 or t.session.is_avoided(*site):
         truth = speculated_truth(t, tensor, True) if dtype is torch.bool else None
         if truth is None:

@@ -18,6 +18,7 @@ from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import FALSE, ConstValue
 from frameloom.capture.values.containers.container import ListValue
 from frameloom.capture.values.numbers.size import size_value
+from frameloom.capture.values.policy import TRANSFORMS
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 from frameloom.ir.symbolic.compare import same
@@ -36,8 +37,8 @@ def _iter(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 # These modules behave differently when compiled, so they get the answer no: optimizers compute with float32
 # in place of Python's numbers, an encoder fills padding with values other than zero, hooks that are always
-# called are not called if a module raises.
-NOT_INFORMED = ("torch.optim.", "torch.nn.modules.", "torch.nn.functional")
+# called are not called if a module raises, and a transformed function does not get the name of the function.
+NOT_INFORMED = ("torch.optim.", "torch.nn.modules.", "torch.nn.functional", TRANSFORMS[0])
 
 
 def _is_compiling(t: Tracer, args: Args, kwargs: Kwargs) -> Value:

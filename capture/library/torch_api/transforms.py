@@ -24,15 +24,19 @@ from frameloom.capture.guards.surroundings import watch_autograd
 from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
 from frameloom.capture.interpreter.frame import Broken
 from frameloom.capture.interpreter.wrapped_tensor import Transform
+from frameloom.capture.library.stand_ins import interpret
 from frameloom.capture.recording.dead_calls import site_of
 from frameloom.capture.recording.recorder_state import CurrentCall
 from frameloom.capture.tensors.fake import Fake, is_wrapper
 from frameloom.capture.tensors.transform_levels import levels_off, levels_on
 from frameloom.capture.values.base import NotConstant, Raised, Value
-from frameloom.capture.values.const import ConstValue
+from frameloom.capture.values.const import NONE, ConstValue
 from frameloom.capture.values.containers.container import ListValue, TupleValue
 from frameloom.capture.values.containers.dictionary import DictValue
+from frameloom.capture.values.function import FunctionValue
+from frameloom.capture.values.module import ModuleValue
 from frameloom.capture.values.numbers.symbolic import SymbolicNumber
+from frameloom.capture.values.policy import TRANSFORMS
 from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.config import config
@@ -44,7 +48,7 @@ if TYPE_CHECKING:
 OURS = (Break, Avoid, Skip, Broken, Raised, NotConstant, RecursionError, MemoryError)
 # The modules of these functions are not imported by their own, private names.
 VMAP: dict[str, Any] = torch.func.vmap.__globals__
-TRANSFORMS: dict[str, Any] = torch.func.jacrev.__globals__
+GRAD: dict[str, Any] = torch.func.jacrev.__globals__
 
 
 class ProgramObject:
@@ -52,6 +56,7 @@ class ProgramObject:
 
     def __init__(self, transform: _Running, value: Value) -> None:
         self._transform, self._value = transform, value
+        self.__name__ = value.describe()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._transform.call_back(self._value, args, kwargs)
@@ -69,8 +74,47 @@ class MadeByTransform(Value):
     def call(self, t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return run(t, self.function, args, kwargs)
 
+    def getattr(self, t: Tracer, name: str) -> Value:
+        if name == "__dict__" and not self.function.__dict__:
+            return t.table_of({})
+        if name in functools.WRAPPER_ASSIGNMENTS:
+            return t.from_python(getattr(self.function, name))
+        return super().getattr(t, name)
+
     def check_rebuild(self) -> None:
         raise Avoid(self.transform.site)
+
+
+class TransformedModule(FunctionValue):
+    """A transformed module as a function. PyTorch copies the module's attributes to it, which takes a guard
+    for each, and which hardly any program reads."""
+
+    def __init__(self, made: Any, site: Any) -> None:
+        super().__init__(None, None, made)
+        self.site = site
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        if name == "__dict__" and t.frame.globals.real.get("__name__") == TRANSFORMS[0]:  # type: ignore[union-attr]
+            return super().getattr(t, name)  # PyTorch deletes marks of its compiler
+        raise Break("attribute", f"{self.name}.{name} of a transformed module")
+
+    def check_rebuild(self) -> None:
+        raise Avoid(self.site)
+
+
+@knows(functools.update_wrapper, keywords="*")
+def _update_wrapper(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    given = {**dict(zip(("wrapper", "wrapped"), args, strict=False)), **kwargs}
+    wrapper, wrapped = (t.look(given.get(name, NONE)) for name in ("wrapper", "wrapped"))
+    if (
+        isinstance(wrapped, ModuleValue)
+        and isinstance(wrapper, FunctionValue)
+        and wrapper.made is not None
+        and wrapper.made.globals.real.get("__name__") in TRANSFORMS
+    ):
+        site = t.site_or(Break("library_call", f"a transform of {wrapped.describe()}"))
+        return TransformedModule(wrapper.made, site)
+    return interpret(t, functools.update_wrapper, args, kwargs)
 
 
 def run(
@@ -217,11 +261,11 @@ def _runs(function: Any) -> None:
 
 
 for _name in ("grad_and_value_impl", "_vjp_with_argnums"):
-    _runs(TRANSFORMS[_name])
+    _runs(GRAD[_name])
 
 
-@knows(TRANSFORMS["_jvp_with_argnums"], keywords="*")
+@knows(GRAD["_jvp_with_argnums"], keywords="*")
 def _jvp(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     # Slow to import. PyTorch imports it at the first op, where a warning of the import would be an error.
     importlib.import_module("torch._decomp.decompositions_for_jvp")
-    return run(t, TRANSFORMS["_jvp_with_argnums"], args, kwargs)
+    return run(t, GRAD["_jvp_with_argnums"], args, kwargs)

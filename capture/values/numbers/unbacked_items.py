@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from frameloom.capture.tensors.constant_folding import known_value
-from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.tensors.fake import is_wrapper
 from frameloom.capture.tensors.functionalize import current
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
@@ -106,7 +106,7 @@ def positions(t: Tracer, key: Value) -> Value:
         items = [positions(t, t.look(item)) for item in key.items]
         return TupleValue(items) if any(map(operator.is_not, items, key.items)) else key
     fake = getattr(key, "fake", None)
-    if not isinstance(fake, Fake) or t.frame is None or fake.dim() or fake.dtype is torch.uint8:
+    if fake is None or t.frame is None or fake.dim() or fake.dtype is torch.uint8:
         return key
     site = t.site
     if t.session.is_avoided(*site) or not may_be_sizes(t, fake):
@@ -129,6 +129,8 @@ def _vector(tensor: torch.Tensor) -> torch.Tensor:
 
 def may_be_sizes(t: Tracer, fake: Any) -> bool:
     """Whether the ints of a tensor may be used as sizes."""
+    if is_wrapper(fake):
+        return False
     kind = fake.dtype
     return (
         t.session.dynamic_policy.follows_unbacked

@@ -273,3 +273,96 @@ def other_tensors(x):
 @program(graphs=0, breaks="data_dependent_branch")
 def a_branch_on_data(x):
     return grad(lambda a: (a if a.sum() > 0 else -a).sum())(x)
+
+
+@program(graphs=0, breaks="item")
+def numbers_from_data(x):
+    return grad(lambda a: (a * a.sum().item()).sum())(x)
+
+
+@program(graphs=0, breaks="item")
+def numbers_from_batched_data(x):
+    return vmap(lambda a: a * a.sum().item())(x)
+
+
+@program(graphs=0, breaks="print")
+def print_inside(x):
+    return vmap(lambda a: (print("inside"), a.sum())[1])(x)
+
+
+@program(graphs=0, breaks="library_call")
+def a_wrapped_tensor_that_leaves(x):
+    seen = []
+    vmap(lambda a: (seen.append(a), a.sum())[1])(x)
+    return seen[0].shape
+
+
+@program()
+def an_exception_inside(x):
+    def f(a):
+        raise ValueError("inside")
+
+    try:
+        return vmap(f)(x)
+    except ValueError as error:
+        return x + 1, str(error)
+
+
+@program(graphs=0, breaks="op_error")
+def wrong_dims(x):
+    return vmap(lambda a: a, in_dims=3)(x)
+
+
+@program(graphs=0, breaks="op_error")
+def a_gradient_of_several_numbers(x):
+    return grad(torch.sin)(x)
+
+
+@program(graphs=0, breaks="op_error")
+def a_refused_draw(x):
+    return vmap(lambda a: a + torch.randn(4))(x)
+
+
+@program(before=lambda: torch.manual_seed(0))
+def draws(x):
+    many = vmap(lambda a: F.dropout(a) + torch.randn(4), randomness="different")(x)
+    return many, vmap(lambda a: torch.rand_like(a), randomness="same")(x)
+
+
+@program(graphs=0, breaks="op_error")
+def a_write_to_what_is_differentiated(x):
+    return grad(lambda a: a.mul_(2).sum())(x)
+
+
+@program()
+def writes_to_the_input(x):
+    vmap(lambda a: a.add_(1))(x)
+    vmap(lambda a: a.zero_())(x[1:])
+    return x * 2
+
+
+@program(graphs=0, breaks="library_call")
+def a_leaf_inside(x):
+    return vmap(lambda a: a.requires_grad_().sum())(x)
+
+
+@program()
+def questions_inside(x):
+    return grad(lambda a: ((a is x) + isinstance(a, torch.Tensor) + a * a.requires_grad).sum())(x)
+
+
+@program()
+def names_of_transformed_functions(x):
+    made = [vmap(dot), vmap(torch.sin), grad(functools.partial(dot, x))]
+    return x + 1, [getattr(f, "__name__", "") for f in made]
+
+
+@program(graphs=0, breaks="library_call")
+def under_inference_mode(x):
+    with torch.inference_mode():
+        return vmap(lambda a: a @ torch.eye(4))(x)
+
+
+@program(args=(X, 1.5), calls=[(X, 1.5), (X, 2.5), (X, 3)], graphs=3)
+def numbers_inside(x, k):
+    return vmap(lambda a, k: a * k, in_dims=(0, None))(x, k)
