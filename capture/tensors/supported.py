@@ -16,6 +16,8 @@ _has_names = getattr(torch.Tensor, "has_names", lambda tensor: False)
 def check_supported(tensor: torch.Tensor) -> None:
     if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         raise Break("tensor_subclass", type(tensor).__qualname__)
+    if is_wrapper(tensor):
+        raise Break("unsupported_tensor", "a tensor that left its function transform")
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         kind = "nested" if tensor.is_nested else f"layout {tensor.layout}"
         raise Break("unsupported_tensor", kind)

@@ -107,7 +107,7 @@ def _update_wrapper(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     given = {**dict(zip(("wrapper", "wrapped"), args, strict=False)), **kwargs}
     wrapper, wrapped = (t.look(given.get(name, NONE)) for name in ("wrapper", "wrapped"))
     if (
-        isinstance(wrapped, ModuleValue)
+        isinstance(wrapped, ModuleValue | TransformedModule)
         and isinstance(wrapper, FunctionValue)
         and wrapper.made is not None
         and wrapper.made.globals.real.get("__name__") in TRANSFORMS

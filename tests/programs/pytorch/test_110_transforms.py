@@ -3,6 +3,7 @@
 PYTEST_DONT_REWRITE
 """
 
+import collections
 import copy
 import functools
 
@@ -38,6 +39,11 @@ class Net(torch.nn.Module):
 
     def forward(self, x):
         return self.b(torch.tanh(self.a(x)))
+
+
+class Scale:
+    def __call__(self, a):
+        return a * 2
 
 
 NET = Net()
@@ -96,7 +102,7 @@ def vmap_in_chunks(x):
 
 @program()
 def vmap_of_functions_of_torch_and_modules(x):
-    return vmap(torch.sin)(x), vmap(NET)(x)
+    return vmap(torch.sin)(x), vmap(NET)(x), vmap(jacrev(NET))(x), vmap(jacfwd(NET))(x)
 
 
 @program()
@@ -290,7 +296,7 @@ def print_inside(x):
     return vmap(lambda a: (print("inside"), a.sum())[1])(x)
 
 
-@program(graphs=0, breaks="library_call")
+@program(graphs=0, breaks="library_call unsupported_tensor unsupported_tensor")
 def a_wrapped_tensor_that_leaves(x):
     seen = []
     vmap(lambda a: (seen.append(a), a.sum())[1])(x)
@@ -366,3 +372,17 @@ def under_inference_mode(x):
 @program(args=(X, 1.5), calls=[(X, 1.5), (X, 2.5), (X, 3)], graphs=3)
 def numbers_inside(x, k):
     return vmap(lambda a, k: a * k, in_dims=(0, None))(x, k)
+
+
+@program(graphs=0, breaks="library_call unsupported_tensor unsupported_tensor")
+def a_dead_tensor_is_used(x):
+    seen = []
+    vmap(lambda a: (seen.append(a), a.sum())[1])(x)
+    return seen[0] + 1
+
+
+@program()
+def containers_and_callables(x):
+    ordered = vmap(lambda d: collections.OrderedDict(a=d["a"] * 2))(collections.OrderedDict(a=x))
+    scaled = vmap(lambda scale, a: scale(a), in_dims=(None, 0))(Scale(), x)
+    return ordered, scaled, vmap(Scale())(x), vmap(lambda pair: [pair[0] * 2, pair[1]])([x, x])

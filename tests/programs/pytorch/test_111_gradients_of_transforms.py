@@ -2,7 +2,17 @@
 
 import pytest
 import torch
-from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch.func import (
+    functional_call,
+    grad,
+    grad_and_value,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    vjp,
+    vmap,
+)
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
@@ -52,7 +62,23 @@ def back(x):
     return value, pull(Y)
 
 
+def potential(positions):
+    distances = (positions[:, None] - positions[None]).pow(2).sum(-1) + torch.eye(len(positions))
+    return NET(positions).sum() + (1 / distances).sum()
+
+
+def energy_and_forces(positions):
+    positions = positions.detach().requires_grad_(True)
+    energy = potential(positions)
+    (gradient,) = torch.autograd.grad(energy, positions, create_graph=True)
+    return energy, -gradient
+
+
 PROGRAMS = {
+    "forces": (energy_and_forces, X),
+    "forces by grad": (lambda x: grad_and_value(potential)(x), X),
+    "forces of many": (lambda x: vmap(grad_and_value(potential))(torch.stack([x, 2 * x])), X),
+    "jacobian of a module": (lambda x: vmap(jacrev(NET))(x), X),
     "vmap": (lambda x: vmap(lambda a, b: (a * b).sin().sum())(x, Y), X),
     "grad": (lambda x: grad(lambda a: (a.sin() ** 3).sum())(x), X),
     "grad with aux": (lambda x: grad(lambda a: ((a**3).sum(), a * 2), has_aux=True)(x), X),
