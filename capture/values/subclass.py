@@ -175,6 +175,15 @@ def function_of(t: Tracer, value: Value) -> Any:
     return function.__func__
 
 
+# What the capture reads of tensors. A class that computes one of these, such as that of lazy parameters, may
+# raise there or have another answer.
+READ_BY_US = (
+    "shape", "dtype", "device", "layout", "size", "stride", "dim", "ndim", "numel", "requires_grad", "is_leaf", "grad_fn", "grad",
+    "_base", "_is_view", "_version", "is_inference", "element_size", "itemsize", "storage_offset", "data_ptr", "untyped_storage",
+    "is_conj", "is_neg", "is_floating_point", "is_complex", "is_quantized", "is_nested", "is_contiguous", "is_cpu",
+)  # fmt: skip
+
+
 def is_recordable(cls: type) -> bool:
     """Whether ops on instances are those on plain tensors: no code of the program runs below autograd."""
     return (
@@ -182,5 +191,6 @@ def is_recordable(cls: type) -> bool:
         is class_attribute(torch.Tensor, "__torch_dispatch__")
         and class_attribute(cls, "__getattribute__") is object.__getattribute__
         and class_attribute(cls, "__del__") is MISSING
+        and all(is_of_tensors(name, class_attribute(cls, name)) for name in READ_BY_US)
         and str(cls.__module__).partition(".")[0] != "frameloom"
     )

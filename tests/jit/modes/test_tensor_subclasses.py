@@ -81,3 +81,9 @@ def test_an_own_function_has_the_effects_of_the_plain_call_and_no_others():
         Counting.calls.clear()
         compiled(x)
         assert Counting.calls == plain
+
+
+def test_lazy_parameters_get_their_shape_in_the_call():
+    module, x = torch.nn.LazyLinear(3, bias=False), torch.ones(2, 4)
+    assert jit(lambda m, x: m(x))(module, x).shape == (2, 3)
+    torch.testing.assert_close(jit(lambda m, x: m(x))(module, x), module(x))

@@ -236,3 +236,19 @@ class OwnParameter(torch.nn.Parameter):
 @program(args=lambda: (OwnParameter(X.clone()),))
 def a_subclass_of_parameter(p):
     return p * 2, type(p * 2), p.kind, p.rows, isinstance(p, torch.nn.Parameter), p
+
+
+class WithShape(torch.Tensor):
+    @property
+    def shape(self):
+        return "none"
+
+
+def shown(x):
+    return x.shape, torch.Tensor.size(x, 0)
+
+
+@program(breaks="tensor_subclass attribute unknown_call")
+def a_class_that_computes_the_shape(x):
+    y = x + 1
+    return shown(x.as_subclass(WithShape)), y
