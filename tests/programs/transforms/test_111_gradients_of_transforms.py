@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
 from tests.helpers import jit_for_test
-from tests.programs.pytorch.test_110_transforms import EMPTY, NET, SCALAR, STACKED, Y, V
+from tests.programs.transforms.test_110_transforms import EMPTY, NET, SCALAR, STACKED, Y, V
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
 SQUARE = torch.linspace(-1, 1, 25).reshape(1, 1, 5, 5).sin()
