@@ -1,7 +1,7 @@
 """The state of one capture, and what values ask of it.
 
 A `Tracer` holds the recorder, the guards, the roots of all sources and a journal of changes, so that an
-instruction that cannot be captured is undone. Its bases: `journal.py`, `step_limits.py`, `object_table.py`
+instruction that cannot be captured is undone. Its bases: `step_limits.py`, `object_table.py`
 and `iteration.py`. Calls are in `calls.py` and `torch_calls.py`, conversions in `convert.py`, comparisons of
 two values in `identity.py`, instructions in `opcodes/`. One class, since all of it is freed at once.
 """

@@ -206,8 +206,8 @@ class FunctionValue(Value):
             return BoundMethodValue(BuiltinValue(FunctionType.__get__), self)
         if name in FUNCTION_PARTS:
             return t.look(t.wrap(getattr(self.real, name), origin.child(FUNCTION_PARTS[name])))
-        if name == "__annotations__":
-            return t.look(t.wrap(self.real.__annotations__, origin.child("attr", name)))
+        if name == "__annotations__" or (name == "__type_params__" and PY312):
+            return t.look(t.wrap(getattr(self.real, name), origin.child("attr", name)))
         if not hasattr(self.real, name):
             t.guards.add(origin.child("dict"), "no_key", name)
             return t.raise_(AttributeError, f"'function' object has no attribute '{name}'")

@@ -48,8 +48,8 @@ MUTANTS = [
     Mutant(
         "sets_with_two_names",
         "capture/resume/object_aliases.py",
-        "if value.native is not None or isinstance(value, ObjectValue):",
-        "if value.native not in (None, set) or isinstance(value, ObjectValue):",
+        "if value.native is not None or _has_attributes(value):",
+        "if value.native not in (None, set) or _has_attributes(value):",
         "a set that is changed may be another argument, too, in a later call",
     ),
     Mutant(

@@ -2,6 +2,7 @@
 
 import gc
 import importlib.util
+from dataclasses import replace
 
 import pytest
 import torch
@@ -39,9 +40,10 @@ def made(monkeypatch):
 
 @pytest.fixture
 def own_cache(monkeypatch, tmp_path):
-    own = cache.DiskCache(tmp_path, 1 << 30)
-    monkeypatch.setattr(cache, "_shared", own)
-    return own
+    monkeypatch.setattr(cache, "config", replace(cache.config, cache_dir=tmp_path))
+    cache.shared_cache.cache_clear()
+    yield cache.shared_cache()
+    cache.shared_cache.cache_clear()
 
 
 def layers(depth=10, width=64):

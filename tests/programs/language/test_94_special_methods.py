@@ -81,6 +81,9 @@ def of_tensors(x):
     return next(x.__iter__()), list(x.__iter__()), x.__len__(), x.__neg__(), x.__getitem__(0)
 
 
+ADDRESS = "const_data_ptr" if hasattr(torch.Tensor, "const_data_ptr") else "data_ptr"
+
+
 @program(breaks="identity")
 def hash_of_a_tensor(x):
     y = x * 2
@@ -90,7 +93,7 @@ def hash_of_a_tensor(x):
 @program(breaks="data_pointer")
 def address_of_a_tensor(x):
     y = x * 2
-    return y, y.const_data_ptr() != 0
+    return y, getattr(y, ADDRESS)() != 0
 
 
 Pair = collections.namedtuple("Pair", "first second")
