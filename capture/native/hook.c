@@ -32,7 +32,8 @@ static __thread int hook_off;        /* frames of this thread run unchanged, e.g
 static __thread int depth;           /* of the frames that run unchanged */
 static __thread int asks_nothing;    /* the callback is not asked for entries */
 static __thread PyObject *pass_next; /* borrowed, only compared */
-static __thread PyObject *owner;     /* the jitted function whose Python runs; borrowed from its caller */
+static __thread _PyInterpreterFrame *passed; /* the frame that the hook before ours has been given */
+static __thread PyObject *owner; /* the jitted function whose Python runs; borrowed from its caller */
 
 static void install(void);
 static void uninstall(void);
@@ -181,7 +182,12 @@ static PyObject *pass(PyThreadState *thread, _PyInterpreterFrame *frame, int thr
     if (deepest) uninstall();
     depth++;
     frame_lend_recursion(thread, UNITS_OF_A_CALL);
-    PyObject *result = hook.next(thread, frame, throwing);
+    /* A tool that sets its hook again while ours is over it has ours as the one before: each would call the
+     * other forever. */
+    _PyInterpreterFrame *outer = passed;
+    PyObject *result = frame == outer ? _PyEval_EvalFrameDefault(thread, frame, throwing)
+                                      : (passed = frame, hook.next(thread, frame, throwing));
+    passed = outer;
     frame_lend_recursion(thread, -UNITS_OF_A_CALL);
     depth--;
     if (deepest && hook.users > 0) install();

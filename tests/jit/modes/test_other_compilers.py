@@ -120,3 +120,15 @@ def test_a_backend_of_pytorch():
         stats = frameloom.stats()
         assert stats["graphs"] == 1 and stats["breaks"] == 0, stats
     """)
+
+
+def test_higher_order_functions():
+    """Eager runs `map` through that compiler."""
+    run("""
+        from tests.programs.pytorch import higher_order
+
+        programs = [f for f in vars(higher_order).values() if hasattr(f, "__program__")]
+        assert len(programs) > 5
+        for program in programs:
+            program.__program__()
+    """)
