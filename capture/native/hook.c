@@ -185,8 +185,9 @@ static PyObject *pass(PyThreadState *thread, _PyInterpreterFrame *frame, int thr
     /* A tool that sets its hook again while ours is over it has ours as the one before: each would call the
      * other forever. */
     _PyInterpreterFrame *outer = passed;
-    PyObject *result = frame == outer ? _PyEval_EvalFrameDefault(thread, frame, throwing)
-                                      : (passed = frame, hook.next(thread, frame, throwing));
+    passed = frame;
+    _PyFrameEvalFunction run = frame == outer ? _PyEval_EvalFrameDefault : hook.next;
+    PyObject *result = run(thread, frame, throwing);
     passed = outer;
     frame_lend_recursion(thread, -UNITS_OF_A_CALL);
     depth--;

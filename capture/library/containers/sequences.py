@@ -106,8 +106,3 @@ def _list_init(own: ListValue, t: Tracer, source: Value | None = None) -> None:
     own.items = []
     if source is not None:
         own.extend(t, source)
-
-
-@method(SequenceValue, list.__getitem__, tuple.__getitem__)
-def _getitem(own: SequenceValue, t: Tracer, key: Value) -> Value:
-    return own.getitem(t, t.look(key))

@@ -139,8 +139,3 @@ def _of_each(wanted: bool) -> Any:
 method(SetValue, set.issuperset, frozenset.issuperset)(_of_each(False))
 method(SetValue, set.isdisjoint, frozenset.isdisjoint)(_of_each(True))
 method(ViewValue, type({}.keys()).isdisjoint, type({}.items()).isdisjoint)(_of_each(True))
-
-
-@method(SetValue, set.__contains__, frozenset.__contains__)
-def _contains(own: SetValue, t: Tracer, item: Value) -> bool:
-    return own.contains(t, t.look(item))
