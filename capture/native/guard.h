@@ -124,6 +124,7 @@ struct Guards {
     Py_ssize_t fresh_count, fresh_room;
     GlobalState *global_state; /* NULL: not checked */
     Sections *sections;        /* NULL until the first call */
+    int overridden;            /* whether reading one of the tensors could run a __torch_function__ */
 };
 
 #define GUARDS_PASS         (-1)

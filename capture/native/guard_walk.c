@@ -30,7 +30,7 @@ static Py_ssize_t walk(Guards *guards, const Call *call, PyObject **values) {
 Py_ssize_t guards_walk(Guards *guards, const Call *call, PyObject **values) {
     forget_fresh(guards, values);
     if (guards->global_state && !global_state_matches(guards->global_state)) return GUARDS_GLOBAL_STATE;
-    int were_on = functions_turn_off();
+    int were_on = guards->overridden && functions_turn_off();
     Py_ssize_t failed = walk(guards, call, values);
     functions_turn_back(were_on);
     return failed;
@@ -121,7 +121,7 @@ int guards_pass(Guards *guards, const Call *call, PyObject **slots) {
     sections->busy = 1;
     PyObject **values = sections->values;
     forget_fresh(guards, values);
-    int were_on = functions_turn_off();
+    int were_on = guards->overridden && functions_turn_off();
     int passed = short_walk(guards, call);
     functions_turn_back(were_on);
     for (Py_ssize_t i = 0; passed && i < guards->slot_count; i++)

@@ -42,6 +42,17 @@ static void step_release(Step *step) {
     if (step->kind->release) step->kind->release(step);
 }
 
+/* Whether `value` is, or is an instance of, a subclass of Tensor with a __torch_function__ in Python. That of
+ * Parameter is a function in C. */
+static int overrides_functions(PyObject *value) {
+    static PyObject *name;
+    if (name == NULL) name = PyUnicode_InternFromString("__torch_function__");
+    PyTypeObject *type = PyType_Check(value) ? (PyTypeObject *)value : Py_TYPE(value);
+    if (type == torch_header.tensor_type || !PyType_IsSubtype(type, torch_header.tensor_type)) return 0;
+    PyObject *function = name ? _PyType_Lookup(type, name) : NULL;
+    return function == NULL || !PyCFunction_Check(function);
+}
+
 /* Adds a step with this key or value; 0, or -1 with an exception set. */
 static int step_add(Guards *self, Step step, PyObject *value) {
     if (step.kind->take && step.kind->take(&step, value, guards_node_count(self)) < 0) {
@@ -57,6 +68,7 @@ static int step_add(Guards *self, Step step, PyObject *value) {
         return -1;
     }
     self->steps[self->step_count++] = step;
+    self->overridden |= overrides_functions(value);
     return 0;
 }
 
