@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.bytecode.opcodes import PY312
 from frameloom.capture.values.base import Effect, ExistingValue, Value
-from frameloom.capture.values.const import BY_VALUE, ConstValue, is_constant
+from frameloom.capture.values.const import BY_VALUE, NONE, ConstValue, is_constant
+from frameloom.capture.values.containers.container import TupleValue
 from frameloom.capture.values.identity import identity_key
 from frameloom.capture.values.unchanged import ABSENT, is_unchanged
 from frameloom.errors import Break
@@ -230,6 +231,8 @@ class FunctionValue(Value):
             t.change(self)
             made.special[name] = t.table_of({})
             return made.special[name]
+        if name in ("__defaults__", "__kwdefaults__", "__closure__"):
+            return self._operand(t, name)
         if name == "__type_params__" and PY312:
             return t.from_python(())
         if name in ("__name__", "__qualname__", "__code__", "__doc__"):
@@ -243,6 +246,18 @@ class FunctionValue(Value):
             return t.from_python(properties[name])
         attribute = made.attributes.get(t, t.from_python(name))
         return t.instance_attribute(self, name) if attribute is None else attribute
+
+    def _operand(self, t: Tracer, name: str) -> Value:
+        """Returns an operand of MAKE_FUNCTION as the program sees it."""
+        made = self.made
+        parts = {"__defaults__": made.defaults, "__kwdefaults__": made.kwdefaults}
+        if not parts.get(name, made.closure):
+            return NONE
+        if name != "__defaults__":
+            raise Break("attribute", f"{self.name}.{name}")
+        t.change(self)
+        made.special[name] = TupleValue(made.defaults)
+        return made.special[name]
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         if self.made is None or name in (

@@ -5,6 +5,8 @@ In processes of their own: that compiler patches PyTorch when it is imported.
 
 import textwrap
 
+import pytest
+
 from tests import fresh
 
 
@@ -122,13 +124,28 @@ def test_a_backend_of_pytorch():
     """)
 
 
-def test_higher_order_functions():
-    """Eager runs `map` through that compiler."""
-    run("""
-        from tests.programs.pytorch import higher_order
+@pytest.mark.parametrize("name", ["higher_order", "flexible_attention"])
+def test_programs_that_eager_runs_through_it(name):
+    run(f"""
+        from tests.programs.pytorch import {name} as module
 
-        programs = [f for f in vars(higher_order).values() if hasattr(f, "__program__")]
+        programs = [f for f in vars(module).values() if hasattr(f, "__program__")]
         assert len(programs) > 5
         for program in programs:
             program.__program__()
+    """)
+
+
+def test_gradients_of_flexible_attention():
+    run("""
+        import torch, frameloom
+        from tests.programs.pytorch import flexible_attention as programs
+
+        for fn in programs.GRADIENTS:
+            found = []
+            for run in (fn, frameloom.jit(fn, fullgraph=True)):
+                table = programs.made(10, 10, seed=4).requires_grad_()
+                result = run(table)
+                found.append([result, *torch.autograd.grad(result.square().sum(), table)])
+            torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
     """)

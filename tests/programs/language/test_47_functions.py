@@ -233,3 +233,21 @@ def fall(x, n):
 @program(args=(X, 150), breaks="too_deep")
 def deep_recursion(x, n):
     return fall(x, n)
+
+
+@program()
+def operands_of_a_function(x):
+    def plain(a, *, b): ...
+
+    def full(a, b=2, c=x): ...
+
+    same = full.__defaults__ is full.__defaults__
+    return (
+        x + 1,
+        plain.__defaults__,
+        plain.__kwdefaults__,
+        full.__defaults__,
+        same,
+        full,
+        full.__closure__,
+    )
