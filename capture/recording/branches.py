@@ -89,4 +89,7 @@ class Loop(Call):
 
 
 def calls_in(graph: torch.fx.Graph) -> list[Call]:
-    return [n.target for n in graph.nodes if isinstance(n.target, Call)]
+    """Returns the calls in the graph and, before each, those in its parts."""
+    calls = [n.target for n in graph.nodes if isinstance(n.target, Call)]
+    inner = [c for call in calls for part in call.parts for c in calls_in(part.graph)]
+    return [*inner, *calls]

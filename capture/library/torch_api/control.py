@@ -16,11 +16,11 @@ import torch
 import torch.fx
 
 from frameloom.capture.interpreter import calls
-from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs
+from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs, knows
 from frameloom.capture.library.stand_ins import interpret
 from frameloom.capture.library.torch_api import cond
 from frameloom.capture.library.torch_api.watched import Watched
-from frameloom.capture.recording.branches import Call, Choice, Loop, Part
+from frameloom.capture.recording.branches import Choice, Loop, Part
 from frameloom.capture.recording.captured_graph import Layout, graph_of, recorded_behind
 from frameloom.capture.tensors.constant_folding import known_value
 from frameloom.capture.tensors.fake import Fake
@@ -43,34 +43,52 @@ class Unfit(Exception):
     """A branch cannot be a part of the graph."""
 
 
-def _cond(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return _instead(t, cond.cond, _choice, args, kwargs)
-
-
-def _while_loop(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return _instead(t, cond.while_loop, _loop, args, kwargs)
-
-
-def _instead(t: Tracer, plain: Any, captured: Any, args: Args, kwargs: Kwargs) -> Value:
+def _instead(
+    t: Tracer, plain: Any, captured: Any, args: Args, kwargs: Kwargs, has_gradients: bool = False
+) -> Value:
+    """`has_gradients`: the function has gradients of its own, where a graph with parts has none."""
     mark, site = t.mark(), t.site
     names = plain.__code__.co_varnames[: plain.__code__.co_argcount]
     given = dict(zip(names, args, strict=False))
     fits = not t.session.is_avoided(*site) and len(args) <= len(names)
+    needed = False
     if fits and kwargs.keys() <= set(names) - given.keys():
         try:
             made = captured(t, **given, **kwargs)
             t.recorder.parts.append((t.recorder.graph._root.prev, site))
             return made  # type: ignore[no-any-return]
         except (Unfit, Break, Raised, NotConstant, Avoid, TypeError):
+            needed = _needs_gradients(t)
             t.take_back(mark)
+    if has_gradients and (needed or _needs_gradients(t)):
+        pred = args[0] if args else kwargs.get("pred")
+        if pred is not None and isinstance(t.look(pred), TensorValue):
+            raise Break("library_call", "torch.cond(...) with gradients")
     function = FunctionValue(plain, t.roots.object(plain))
     return calls.inline(t, function, args, kwargs, resumable=True)
 
 
-for _name, _handler in (("cond", _cond), ("while_loop", _while_loop)):
+def _needs_gradients(t: Tracer) -> bool:
+    return torch.is_grad_enabled() and any(f.requires_grad for f in t.recorder.fakes)
+
+
+@knows(cond.cond, keywords="*")
+def _cond(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return _instead(t, cond.cond, _choice, args, kwargs)
+
+
+def _torch_cond(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Its gradients are zeros for what only the other branch reads."""
+    return _instead(t, cond.cond, _choice, args, kwargs, has_gradients=True)
+
+
+def _while_loop(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return _instead(t, cond.while_loop, _loop, args, kwargs)
+
+
+for _name, _handler in (("cond", _torch_cond), ("while_loop", _while_loop)):
     if hasattr(torch, _name):
         FUNCTIONS[getattr(torch, _name)] = _handler
-FUNCTIONS[cond.cond] = _cond
 FUNCTIONS[cond._of_tensors] = lambda t, args, kwargs: interpret(t, cond._of_tensors, args, kwargs)
 
 
@@ -203,8 +221,8 @@ class _Outlined:
             parts = val if isinstance(val, tuple) else (val,)
             if draws(n) or may_raise(n) or any(isinstance(p, Fake) and not _is_plain(p) for p in parts):  # fmt: skip
                 raise Unfit
-            if not any(isinstance(p, Fake) for p in parts) or isinstance(n.target, Call):
-                raise Unfit  # a number, or a part inside a part
+            if not any(isinstance(p, Fake) for p in parts):
+                raise Unfit  # a number
         graph = graph_of((*starts, *reads), own, ends)
         return Part(graph, self.t.recorder.constants, reads, n_ops)
 

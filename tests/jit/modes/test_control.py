@@ -59,6 +59,10 @@ CASES = {
     "written_before": lambda cond, x: (x.add_(1), cond(x.sum() > 0, torch.sin, torch.cos, (x,)), x.mul_(2)),
     "reduced": lambda cond, x: cond(x.sum() > 0, lambda y: y.sum(0), lambda y: y.amax(0), (x,)).sum() + 1,
     "constants": lambda cond, x: cond(x.sum() > 0, lambda: torch.ones(3), lambda: torch.zeros(3)) + 1,
+    "inside_another": lambda cond, x: cond(x.sum() > 0, lambda y: cond(y[0, 0] > 1, torch.sin, torch.cos, (y,)), torch.exp, (x,)),
+    "inside_another_with_closures": lambda cond, x: (lambda z: cond(x.sum() > 0, lambda y: cond(y[0, 0] > 1, lambda: y + z, lambda: y @ WEIGHT), torch.exp, (x,)) + z)(x * 2),
+    "inside_three": lambda cond, x: cond(x.sum() > 0, torch.exp, lambda y: cond(y[0, 0] > 1, torch.sin, lambda z: cond(z[0, 1] > 0, torch.cos, torch.tan, (z,)), (y,)), (x,)),
+    "in_a_loop": lambda cond, x: [x := cond(x.sum() > k, lambda y: y - 1, lambda y: y * 2, (x,)) for k in range(3)][-1],
     "writes_inside": lambda cond, x: cond(x.sum() > 0, lambda y: y.clone().add_(1), lambda y: y * 2, (x,)),
 }  # fmt: skip
 
@@ -127,6 +131,40 @@ def test_gradients_go_through_the_branch_that_runs():
         assert torch.allclose(want, got)
 
 
+def test_gradients_of_what_only_the_other_branch_reads():
+    """They are zeros for torch.cond, and None for a plain `if`."""
+    text = """
+import torch, frameloom
+
+a, b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+def fn(x):
+    return torch.cond(x.sum() > 0, a, b, (x,)) * 2
+
+def same(x):
+    return torch.cond(x.sum() > 0, lambda y: a(y), lambda y: y, (x,)) * 2
+
+jitted, refused = frameloom.jit(fn), frameloom.jit(same)
+for sign in (1, -1, 1):
+    found = []
+    for run in (fn, jitted):
+        x = (torch.ones(3, 4) * sign).requires_grad_()
+        run(x).sum().backward()
+        found.append([x.grad, a.weight.grad, b.weight.grad])
+        a.zero_grad(), b.zero_grad()
+        torch._dynamo.reset()
+    for want, got in zip(*found):
+        assert torch.equal(want, got), found
+for run in (same, refused):
+    try:
+        run(torch.ones(3, 4))
+        raise AssertionError
+    except torch._dynamo.exc.UncapturedHigherOrderOpError:
+        pass
+"""
+    fresh.run(text, imported=("torch", "frameloom", "torch._dynamo"), check=True)
+
+
 def test_beside_gradients():
     def fn(x, w):
         return (frameloom.cond(x.sum() > 0, torch.sin, torch.cos, (x,)) * w).sum()
@@ -180,6 +218,8 @@ LOOPS = {
     "count": lambda n, y: torch.while_loop(lambda i, y: i < n, lambda i, y: (i + 1, y * 2), (torch.zeros((), dtype=torch.int64), y)),
     "converge": lambda n, y: torch.while_loop(lambda y: y.abs().max() > n, lambda y: (y / 2,), (y,))[0] + 1,
     "products": lambda n, y: torch.while_loop(lambda i, y: i.sum() < n, lambda i, y: (i + 1, (y @ PRECISE).tanh()), (torch.zeros(1), y))[1],
+    "choices": lambda n, y: torch.while_loop(lambda i, y: i < n, lambda i, y: (i + 1, torch.cond(y.sum() > 0, torch.sin, torch.cos, (y,))), (torch.zeros((), dtype=torch.int64), y)),
+    "loops": lambda n, y: torch.while_loop(lambda i, y: i < n, lambda i, y: (i + 1, torch.while_loop(lambda j, z: j < i, lambda j, z: (j + 1, z * 2), (i * 0, y))[1] + 1), (torch.zeros((), dtype=torch.int64), y)),
     "unchanged": lambda n, y: torch.while_loop(lambda i, y: i < n, lambda i, y: (i + 1, y), (torch.zeros((), dtype=torch.int64), y)),
 }  # fmt: skip
 
