@@ -147,6 +147,42 @@ def map_rows(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
     )
 
 
+def scan_rows(
+    combine_fn: Callable[[Any, Any], Any],
+    init: Any,
+    xs: Any,
+    *,
+    dim: int = 0,
+    reverse: bool = False,
+) -> Any:
+    """Does PyTorch's `scan`: takes a state along a dimension, and stacks what each step returns beside it."""
+    leaves, spec = pytree.tree_flatten(xs)
+    if not leaves:
+        return init, []
+    parts, state_spec = pytree.tree_flatten(init)
+    if dim < 0:
+        dim += leaves[0].ndim
+    moved = [torch.movedim(leaf, dim, 0) for leaf in leaves]
+    length = moved[0].shape[0]
+    layouts = [(leaf.shape, leaf.dtype, leaf.device) for leaf in parts]
+    columns: list[list[Any]] = []
+    for i in range(length - 1, -1, -1) if reverse else range(length):
+        count = count_tensors()
+        row = pytree.tree_unflatten([leaf[i] for leaf in moved], spec)
+        state, result = combine_fn(pytree.tree_unflatten(parts, state_spec), row)
+        parts, new_spec = pytree.tree_flatten(state)
+        made, made_spec = pytree.tree_flatten(result)
+        are_new(count, parts + made)
+        if new_spec != state_spec or layouts != [(c.shape, c.dtype, c.device) for c in parts]:
+            raise ValueError("the state changes its form")
+        columns.append(made)
+    if reverse:
+        columns.reverse()
+    results = [torch.stack(column) for column in zip(*columns, strict=True)]
+    results = [torch.movedim(r, 0, dim) if 0 < dim < r.ndim else r for r in results]
+    return state, pytree.tree_unflatten(results, made_spec)
+
+
 def count_tensors() -> int:
     """Returns the number of tensors that the capture knows."""
     return 0

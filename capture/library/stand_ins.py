@@ -39,16 +39,31 @@ def _scan(t: Tracer, function: FunctionValue, args: Args, kwargs: Kwargs) -> Val
 
 @knows_kind("map")
 def _map(t: Tracer, function: FunctionValue, args: Args, kwargs: Kwargs) -> Value | None:
-    """PyTorch's `map` over the rows of tensors, row by row. It accepts only functions that compute new tensors."""
+    """PyTorch's `map` over the rows of tensors, row by row."""
     if function.real.__module__ != "torch._higher_order_ops.map":
         return None
+    return _over_rows(t, "map", interpreted.map_rows, args, kwargs)
+
+
+@knows_kind("scan")
+def _scan_rows(t: Tracer, function: FunctionValue, args: Args, kwargs: Kwargs) -> Value | None:
+    """PyTorch's `scan`, step by step."""
+    if function.real.__module__ != "torch._higher_order_ops.scan":
+        return None
+    return _over_rows(t, "scan", interpreted.scan_rows, args, kwargs)
+
+
+def _over_rows(
+    t: Tracer, name: str, stand_in: Callable[..., Any], args: Args, kwargs: Kwargs
+) -> Value:
+    """These accept only functions that compute new tensors; PyTorch's own checks have other errors."""
     watched = Watched(t, [*args, *kwargs.values()])
     try:
-        result = interpret(t, interpreted.map_rows, args, kwargs)
-    except Raised as raised:  # PyTorch's own checks have other errors
-        raise Break("library_call", "map(...), which raises") from raised
+        result = interpret(t, stand_in, args, kwargs)
+    except Raised as raised:
+        raise Break("library_call", f"{name}(...), which raises") from raised
     if watched.changed() is not None:
-        raise Break("library_call", "map(...) of a function with effects")
+        raise Break("library_call", f"{name}(...) of a function with effects")
     return result
 
 
@@ -65,7 +80,7 @@ def _are_new(t: Tracer, args: Args, kwargs: Kwargs) -> None:
     for leaf in map(t.look, leaves):
         memory = leaf.fake.memory if isinstance(leaf, TensorValue) else None
         if memory is None or id(memory) in seen:
-            raise Break("library_call", "map(...) of a function that returns what is no new tensor")
+            raise Break("library_call", "a function over rows that returns what is no new tensor")
         seen.add(id(memory))
 
 

@@ -136,15 +136,16 @@ def test_programs_that_eager_runs_through_it(name):
     """)
 
 
-def test_gradients_of_flexible_attention():
-    run("""
+@pytest.mark.parametrize("name", ["higher_order", "flexible_attention"])
+def test_gradients_of_programs_that_eager_runs_through_it(name):
+    run(f"""
         import torch, frameloom
-        from tests.programs.pytorch import flexible_attention as programs
+        from tests.programs.pytorch import {name} as programs
 
         for fn in programs.GRADIENTS:
             found = []
             for run in (fn, frameloom.jit(fn, fullgraph=True)):
-                table = programs.made(10, 10, seed=4).requires_grad_()
+                table = programs.table()
                 result = run(table)
                 found.append([result, *torch.autograd.grad(result.square().sum(), table)])
             torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)

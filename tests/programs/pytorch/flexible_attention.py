@@ -373,3 +373,7 @@ def of_a_result(table):
 
 
 GRADIENTS = [of_a_table, of_elements_read_often, of_sums_of_weights, of_a_result]
+
+
+def table():
+    return made(10, 10, seed=4).requires_grad_()

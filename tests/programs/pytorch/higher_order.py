@@ -8,6 +8,8 @@ import operator
 import torch
 from torch._higher_order_ops.associative_scan import associative_scan
 from torch._higher_order_ops.map import map as map_rows
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 
 from tests.programs.program import X, program
 
@@ -92,3 +94,116 @@ def rows_of_other_numbers(x):
         return map_rows(lambda pair: pair[0] + pair[1], (y, y[:2]))
     except RuntimeError as error:
         return y, str(error)[:40]
+
+
+# --- scan
+
+W = torch.linspace(-1, 1, 16).reshape(4, 4)
+
+
+@program()
+def running_sums(x):
+    return scan(lambda total, row: (total + row, total * row), torch.zeros(4), x)
+
+
+@program()
+def from_the_end(x):
+    return scan(lambda total, row: (total + row, total * row), torch.zeros(4), x, reverse=True)
+
+
+@program()
+def along_another_dimension(x):
+    def body(state, column):
+        return state * 0.5 + column, ((state * column).sin(), column.sum())
+
+    one = scan(body, torch.zeros(3), x, dim=1)
+    return one, scan(body, init=torch.ones(3), xs=x, dim=-1, reverse=True)
+
+
+@program()
+def recurrent_cell(x):
+    def body(state, row):
+        h = (state["h"] @ W + row[0]).tanh()
+        return {"h": h, "n": state["n"] + 1}, [h * row[1]]
+
+    state = {"h": torch.zeros(4), "n": torch.tensor(0)}
+    return scan(body, state, (x, x * 2))
+
+
+@program(breaks="library_call")
+def state_returned_twice(x):
+    y = x + 1
+    try:
+        return scan(lambda total, row: (total + row, total), torch.zeros(4), y)
+    except Exception as error:
+        return y, type(error).__name__
+
+
+@program(breaks="library_call")
+def state_of_another_form(x):
+    y = x + 1
+    try:
+        return scan(lambda total, row: ((total + row).double(), row * 2), torch.zeros(4), y)
+    except Exception as error:
+        return y, type(error).__name__
+
+
+@program(breaks="library_call", state=lambda: SEEN.clear())
+def steps_with_effects(x):
+    y = x + 1
+    try:
+        return scan(lambda total, row: SEEN.append(1) or (total + row, row * 2), torch.zeros(4), y)
+    except Exception as error:
+        return y, type(error).__name__
+
+
+@program(breaks="library_call")
+def steps_that_write(x):
+    y = x + 1
+    try:
+        return scan(lambda total, row: (total + row.mul_(2), row * 2), torch.zeros(4), y)
+    except Exception as error:
+        return y, type(error).__name__
+
+
+@program()
+def nothing_to_scan(x):
+    return scan(lambda total, row: (total, row), x + 1, [])
+
+
+@program(calls=[(X, 1), (X[:2], 1), (X, 2)], graphs=3)
+def lengths_and_numbers_that_vary(x, by):
+    return scan(lambda total, row: (total + row * by, total * 2), torch.zeros(4), x)
+
+
+# --- gradients
+
+
+def of_scan(x):
+    def body(state, row):
+        h = (state * x[0] + row).tanh()
+        return h, h * 2
+
+    state, rows = scan(body, torch.ones(4), x, reverse=True)
+    return state.sum() + (rows * x).sum()
+
+
+def of_map(x):
+    other = x[0] * 2
+    return (map_rows(lambda row: (row * other).sin(), x + 1) * x).sum()
+
+
+def of_associative_scan(x):
+    return (associative_scan(torch.mul, x, 0, combine_mode="generic") * x).sum()
+
+
+def of_while_loop(x):
+    body = lambda i, y: (i + 1, y * x.cos())  # noqa: E731
+    return while_loop(lambda i, y: i < 3, body, (torch.tensor(0), x))[1].sum()
+
+
+GRADIENTS = [of_scan, of_map, of_associative_scan, of_while_loop]
+
+
+def table():
+    return (X / 7).requires_grad_()
