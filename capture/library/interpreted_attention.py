@@ -72,6 +72,7 @@ def attention(
     where = places(scores.size(), scores.device)
     lowest = torch.full((), -math.inf, dtype=precision, device=scores.device)
     allowed = over_places(block_mask[-1], False)(*where)
+    needs_no_gradient(allowed)
     scores = torch.where(allowed, over_places(score_mod, True)(scores, *where), lowest)
     is_empty = torch.all(scores == -math.inf, dim=-1)
     # An empty row has no gradient.
@@ -85,6 +86,10 @@ def attention(
         sums / math.log(2),
         largest / math.log(2),
     )
+
+
+def needs_no_gradient(mask: torch.Tensor) -> None:
+    """Breaks the graph if the mask is computed from a tensor that needs a gradient: eager refuses that."""
 
 
 def with_order_of(strides: tuple[int, ...], result: torch.Tensor) -> torch.Tensor:

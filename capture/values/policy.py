@@ -312,7 +312,7 @@ PURE_TORCH = frozenset(
         torch.cuda.is_available, torch.finfo, torch.iinfo, torch.device,
         torch.broadcast_shapes, torch.promote_types, torch.can_cast, torch.are_deterministic_algorithms_enabled,
         torch.get_default_device, torch._C._is_torch_function_enabled, torch._C._is_torch_function_mode_enabled, torch.compiler.is_exporting,
-        torch.Size, torch.cuda.device_count,
+        torch.Size, torch.cuda.device_count, torch.accelerator.current_accelerator,
         torch._C._jit_get_profiling_executor if hasattr(torch._C, "_jit_get_profiling_executor") else None,
     )
     if fn is not None

@@ -111,13 +111,15 @@ def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _are_usual(t: Tracer, options: dict[str, Value]) -> bool:
-    usual = {
-        "context_fn": checkpoints.noop_context_fn,
-        "determinism_check": checkpoints._DEFAULT_DETERMINISM_MODE,
-        "debug": False,
-        "early_stop": True,
+    """Whether the options change nothing: a region that only computes can be left early, and computes the
+    same again."""
+    usual: dict[str, tuple[Any, ...]] = {
+        "context_fn": (checkpoints.noop_context_fn,),
+        "determinism_check": (checkpoints._DEFAULT_DETERMINISM_MODE, "none"),
+        "debug": (False,),
+        "early_stop": (True, False),
     }
-    return all(getattr(t.look(v), "real", None) is usual[name] for name, v in options.items())
+    return all(getattr(t.look(v), "real", None) in usual[name] for name, v in options.items())
 
 
 def _flag(t: Tracer, value: Value | None) -> bool | None:

@@ -13,12 +13,16 @@ import torch.fx.traceback
 
 from frameloom.capture.interpreter import calls
 from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows, knows_kind
+from frameloom.capture.interpreter.wrapped_tensor import refuse_inside
 from frameloom.capture.library import interpreted, interpreted_attention
 from frameloom.capture.library.stand_ins import interpret
 from frameloom.capture.library.torch_api.watched import Watched
+from frameloom.capture.recording.captured_graph import behind
+from frameloom.capture.tensors.functionalize import current
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE
 from frameloom.capture.values.function import FunctionValue
+from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -38,12 +42,22 @@ def _flex_attention(t: Tracer, function: FunctionValue, args: Args, kwargs: Kwar
 
 @knows_kind("FlexAttentionHOP.__call__")
 def _kernel(t: Tracer, function: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
-    """Eager refuses functions with effects, with errors of its own."""
+    """Eager refuses functions with effects, with errors of its own; and `vmap` of it."""
+    refuse_inside(t, "flex_attention(...)")
     watched = Watched(t, args)
     result = interpret(t, interpreted_attention.attention, args[1:], kwargs)
     if watched.changed() is not None:
         raise Break("library_call", "flex_attention(...) of a function with effects")
     return result
+
+
+@knows(interpreted_attention.needs_no_gradient, least=1, most=1)
+def _needs_no_gradient(t: Tracer, args: Args, kwargs: Kwargs) -> None:
+    mask = t.look(args[0])
+    assert isinstance(mask, TensorValue)
+    for node in behind([current(mask.fake, t.recorder)], lambda n: n.all_input_nodes):
+        if getattr(node.meta.get("val"), "requires_grad", False):
+            raise Break("library_call", "flex_attention(...) with a mask of what needs a gradient")
 
 
 @knows_kind("mark_static")

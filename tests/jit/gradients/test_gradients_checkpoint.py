@@ -44,6 +44,23 @@ def saved_bytes(result):
     return sum(t.numel() * t.element_size() for t in own)
 
 
+@pytest.mark.parametrize("options", [{"determinism_check": "none"}, {"early_stop": False}])
+def test_options_that_change_nothing(options):
+    def scaled(y, *, by, shift=None):
+        return (y.sin() * by).exp() + shift
+
+    def fn(x):
+        made = checkpoint(scaled, x, use_reentrant=False, by=2.0, shift=x * 3, **options)
+        return (made * x).sum()
+
+    found = []
+    with torch.enable_grad():
+        for run in (fn, frameloom.jit(fn, fullgraph=True)):
+            x = torch.linspace(-1, 1, 12).reshape(3, 4).requires_grad_()
+            found.append([run(x), *torch.autograd.grad(run(x), x)])
+    torch.testing.assert_close(*found)
+
+
 @pytest.mark.compiled
 @pytest.mark.parametrize("form", FORMS)
 def test_a_region_is_one_graph_and_nothing_inside_is_saved(form):

@@ -338,6 +338,62 @@ def score_that_decides(q, k, v):
         return y, type(error).__name__
 
 
+@program(args=QKV, breaks="library_call")
+def mapped_attention(q, k, v):
+    y = q + 1
+    try:
+        return torch.vmap(lambda q: flex_attention(q, k, v))(torch.stack([q, y]))
+    except Exception as error:
+        return y, type(error).__name__
+
+
+LEARNED_MASK = torch.ones(10, requires_grad=True)
+
+
+@program(args=QKV, breaks="library_call")
+def mask_that_needs_a_gradient(q, k, v):
+    y = q + 1
+    try:
+        with torch.enable_grad():
+            return flex_attention(
+                q, k, v, block_mask=mask_of(lambda b, h, i, j: LEARNED_MASK[i] > 0)
+            )
+    except Exception as error:
+        return y, type(error).__name__
+
+
+@program(args=QKV, breaks="library_call", graphs=0)
+def under_autocast(q, k, v):
+    with torch.autocast("cpu", torch.bfloat16):
+        return flex_attention(q, k, v, block_mask=CAUSAL)
+
+
+@program(args=QKV)
+def mask_adjusted_to_other_lengths(q, k, v):
+    mask = mask_of(causal, BLOCK_SIZE=2)._adjust(6, 6)
+    return flex_attention(*(x[:, :, :6] for x in (q, k, v)), block_mask=mask)
+
+
+@program()
+def masks_on_the_default_device(x):
+    block_mask = create_block_mask(causal, None, None, 6, 6)
+    return parts(block_mask), create_mask(causal, 1, 1, 3, 3)
+
+
+@program(args=QKV)
+def mask_with_a_default(q, k, v):
+    masks = [lambda b, h, i, j, n=n: i - j < n for n in (2, 5)]
+    return [flex_attention(q, k, v, block_mask=mask_of(mask)) for mask in masks]
+
+
+@program(args=QKV)
+def index_out_of_range(q, k, v):
+    try:
+        return flex_attention(q, k, v, lambda s, b, h, i, j: s + SLOPES[i])
+    except Exception as error:
+        return q + 1, type(error).__name__
+
+
 SEEN = []
 
 
