@@ -141,6 +141,9 @@ does; and the format of the path, of the parent's path and the key."""
 SIZE_OPS: tuple[str, ...]
 """The operations of a check "sizes" by their numbers: leaves by the kind of their source, operators, and the comparisons with 0."""
 
+def async_generator_hooks() -> bool:
+    """Whether this thread has hooks for asynchronous generators (`sys.set_asyncgen_hooks`)."""
+
 def supported() -> str | None:
     """None if this interpreter is known, else why not (one line)."""
 

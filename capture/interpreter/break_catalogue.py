@@ -50,7 +50,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "what this context manager does is unknown",
         "enter it outside the jitted function",
     ),
-    "coroutine": ("coroutines run under an event loop", "call a plain function from the coroutine"),
+    "coroutine": (
+        "only coroutines that the captured code drives itself are followed",
+        "call a plain function from the coroutine",
+    ),
     "data_dependent": (
         "the result's shape or value depends on the tensor's data",
         "use a form with a fixed shape, e.g. torch.where",

@@ -20,7 +20,7 @@ from frameloom.capture.autograd.hooked_tensors import check_hooking
 from frameloom.capture.guards.class_lookup import MISSING, class_attribute
 from frameloom.capture.interpreter import operators
 from frameloom.capture.interpreter.call_rules import CALLABLES, FUNCTIONS, rule_of_class
-from frameloom.capture.interpreter.generator import GeneratorValue
+from frameloom.capture.interpreter.generator import suspended
 from frameloom.capture.interpreter.step_limits import MAX_DEPTH
 from frameloom.capture.interpreter.torch_function import overloads
 from frameloom.capture.speculation.hoisting import array_of
@@ -218,20 +218,12 @@ def inline(
         raise Break("too_deep", f"{function.name}(...)")
     if (name := policy.may_inspect_frame(code)) is not None:
         raise Break("library_call", f"{function.name}(...), which calls {name}")
-    if code.co_flags & GENERATOR_FLAGS & ~inspect.CO_GENERATOR:
-        raise Break("coroutine", f"{function.name}(...)")
     slots = bind(t, function, args, kwargs)
-    is_generator = bool(code.co_flags & inspect.CO_GENERATOR)
+    is_suspended = bool(code.co_flags & GENERATOR_FLAGS)
     frame = Frame(
-        t, code, function.globals(t), slots, function.closure(t), resumable and not is_generator
+        t, code, function.globals(t), slots, function.closure(t), resumable and not is_suspended
     )
-    if is_generator:
-        site = t.site_or(Break("generator", f"{function.name}(...)"))
-        made = GeneratorValue(frame, function, args, kwargs, site)
-        t.generators.append(made)
-        t.on_undo(t.generators.pop)
-        return made
-    return frame.run()
+    return suspended(frame, function, args, kwargs) if is_suspended else frame.run()
 
 
 def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:

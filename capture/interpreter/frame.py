@@ -200,7 +200,6 @@ class Frame:
             self.push(ConstValue(self.at.index))
         self.push(raised.value)
         raised.value.raised = raised  # type: ignore[attr-defined]
-        self.t.handling.append(raised)
         self.at = handler.target
 
     def _broken(self, cause: Break) -> Broken:

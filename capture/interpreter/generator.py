@@ -1,20 +1,23 @@
-"""Generators that the captured code starts and uses up itself.
+"""Generators and coroutines that the captured code starts and uses up itself.
 
-The generator's frame is interpreted step by step. A started generator cannot be rebuilt after a break. If
-it must survive one, the place where it was made is captured again with a break there (`Session.avoid`).
+Their frames are interpreted step by step. A started generator cannot be rebuilt after a break. If it must
+survive one, the place where it was made is captured again with a break there (`Session.avoid`).
 """
 
 from __future__ import annotations
 
 import builtins
-from types import CodeType, GeneratorType
+import inspect
+from types import AsyncGeneratorType, CodeType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
+from frameloom.capture import _capture
 from frameloom.capture.bytecode.opcodes import PY312
 from frameloom.capture.values.base import Raised, Value, ignoring
 from frameloom.capture.values.const import NONE, ConstValue, is_none
 from frameloom.capture.values.containers.iterator import IteratorValue
 from frameloom.capture.values.exception import ExceptionValue
+from frameloom.capture.values.identity import identity_key
 from frameloom.errors import Avoid, Break
 
 if TYPE_CHECKING:
@@ -48,8 +51,13 @@ def _reraise(instrs: list[Instr], start: Instr, names: dict[str, Any] | None) ->
     return instrs[at] if instrs[at].op == "RERAISE" else None
 
 
-class GeneratorValue(IteratorValue):
-    cls = GeneratorType
+class SuspendableValue(Value):
+    """An object that runs a frame in steps: a generator, a coroutine or an asynchronous generator."""
+
+    cls: type
+    kind: str  # in messages
+    is_true = True
+    converted = (StopIteration,)  # exceptions that become a RuntimeError if they leave the frame
 
     def __init__(
         self,
@@ -70,40 +78,41 @@ class GeneratorValue(IteratorValue):
         self.handling: list[Raised] = []  # exceptions that its active handlers handle
 
     def describe(self) -> str:
-        return f"generator {self.function.name}"
-
-    def step(self, t: Tracer) -> Value | None:
-        with ignoring(StopIteration):
-            return self.send(t, NONE)
-        return None
+        return f"{self.kind} {self.function.name}"
 
     def send(self, t: Tracer, value: Value) -> Value:
         """Runs to the next yield; raises the program's StopIteration at the end."""
         self._enter(t)
         if self.finished:
-            t.raise_(StopIteration)
+            self._is_over(t)
         if self.started:
             self.frame.stack.append(value)
         elif not is_none(t.look(value)):
-            t.raise_(TypeError, "can't send non-None value to a just-started generator")
+            t.raise_(TypeError, f"can't send non-None value to a just-started {self.kind}")
         self.started = True
         return self._run(t, None)
 
+    def _is_over(self, t: Tracer) -> None:
+        """Raises what a step of an object that has ended raises."""
+        t.raise_(StopIteration)
+
     def _enter(self, t: Tracer) -> None:
         if self.running:
-            t.raise_(ValueError, "generator already executing")
+            t.raise_(ValueError, f"{self.kind} already executing")
         t.change(self)
 
     def throw(self, t: Tracer, raised: Raised) -> Value:
         """Raises an exception at the generator's current yield and runs on."""
         self._enter(t)
+        if self.finished:
+            self._throw_at_end(t)
         if self.finished or not self.started:
             self.finished = True
             raise raised
-        if (inner := self._delegate(t)) is None:
+        if (inner := self.delegate(t)) is None:
             self.frame.at = self.frame.instrs[self.frame.at.index - 1]  # the yield
             return self._run(t, raised)
-        if not isinstance(inner, GeneratorValue):
+        if not isinstance(inner, GeneratorValue | CoroutineValue):
             raise Break("generator", "throw(...) into yield from an iterator")
         try:
             if not raised.is_a(GeneratorExit):
@@ -119,6 +128,9 @@ class GeneratorValue(IteratorValue):
             frame.at = finish_send(frame, send, answer.value.getattr(t, "value"))
             return self._run(t, None)
 
+    def _throw_at_end(self, t: Tracer) -> None:
+        """Raises if nothing may be thrown into an object that has ended."""
+
     def close(self, t: Tracer) -> None:
         self._enter(t)
         if self.finished or not self.started:
@@ -130,12 +142,12 @@ class GeneratorValue(IteratorValue):
             if not raised.is_a(GeneratorExit, StopIteration):
                 raise
         else:
-            t.raise_(RuntimeError, "generator ignored GeneratorExit")
+            t.raise_(RuntimeError, f"{self.kind} ignored GeneratorExit")
 
-    def _delegate(self, t: Tracer) -> Value | None:
-        """Returns the inner iterator if the generator waits in a `yield from`."""
+    def delegate(self, t: Tracer) -> Value | None:
+        """Returns the inner iterator if the frame waits in a `yield from` or an `await`."""
         at = self.frame.at
-        is_delegating = at.op == "RESUME" and at.arg & 3 == 2
+        is_delegating = at.op == "RESUME" and at.arg & 3 in (2, 3)
         return t.look(self.frame.stack[-1]) if is_delegating else None
 
     def _run(self, t: Tracer, thrown: Raised | None) -> Value:
@@ -147,10 +159,9 @@ class GeneratorValue(IteratorValue):
             result = self.frame.run(thrown)
         except Raised as raised:
             self.finished = True
-            if raised.is_a(StopIteration):
-                stopped = ExceptionValue(
-                    RuntimeError, [ConstValue("generator raised StopIteration")]
-                )
+            if raised.is_a(*self.converted):
+                text = f"{self.kind} raised {raised.value.cls.__name__}"
+                stopped = ExceptionValue(RuntimeError, [ConstValue(text)])
                 stopped.set_cause(t, raised.value)
                 raise Raised(stopped) from None
             raise
@@ -161,13 +172,18 @@ class GeneratorValue(IteratorValue):
         if self.frame.suspended:
             return result
         self.finished = True
+        self._return(t, result)
+        raise AssertionError("a frame that ends raises")
+
+    def _return(self, t: Tracer, result: Value) -> None:
+        """Raises what the end of the frame raises."""
         if is_none(t.look(result)):
             t.raise_(StopIteration)
         t.raise_value(StopIteration, [result])
 
     @property
     def would_clean_up(self) -> bool:
-        """Whether the suspended generator would run code if it were dropped: a `finally`, an `except` or a
+        """Whether the suspended object would run code if it were dropped: a `finally`, an `except` or a
         `with` around its yield."""
         if not self.started or self.finished:
             return False
@@ -187,10 +203,13 @@ class GeneratorValue(IteratorValue):
                 return True
         return False
 
+    def key(self, t: Tracer) -> Any:
+        return identity_key(t, self)
+
     def getattr(self, t: Tracer, name: str) -> Value:
         if name in ("send", "throw", "close", "__next__", "__iter__"):
             return t.instance_attribute(self, name)
-        raise Break("generator", f"generator.{name}")
+        raise Break("generator", f"{self.kind}.{name}")
 
     def snapshot(self) -> Any:
         frame = self.frame
@@ -218,9 +237,14 @@ class GeneratorValue(IteratorValue):
         if self.started and not self.finished:
             raise Avoid(self.site)
 
+    @staticmethod
+    def ended() -> Any:
+        """Called from new code: returns such an object that has ended."""
+        raise NotImplementedError
+
     def rebuild(self, r: Rebuilder) -> None:
         if self.finished:
-            r.code.call_const(exhausted)
+            r.code.call_const(self.ended)
             return
         r.code.emit("PUSH_NULL")
         r.load(self.function)
@@ -230,11 +254,122 @@ class GeneratorValue(IteratorValue):
         r.code.call(len(self.args) + len(self.kwargs))
 
 
-def exhausted() -> Any:
-    """Called from new code: returns a generator that has ended."""
-    generator = (nothing for nothing in ())
-    next(generator, None)
-    return generator
+class GeneratorValue(SuspendableValue, IteratorValue):
+    cls = GeneratorType
+    kind = "generator"
+
+    def step(self, t: Tracer) -> Value | None:
+        with ignoring(StopIteration):
+            return self.send(t, NONE)
+        return None
+
+    @property
+    def is_awaitable(self) -> bool:
+        """Whether it is a coroutine by `types.coroutine`."""
+        return bool(self.frame.code.co_flags & inspect.CO_ITERABLE_COROUTINE)
+
+    @staticmethod
+    def ended() -> Any:
+        generator = (nothing for nothing in ())
+        next(generator, None)
+        return generator
+
+
+class CoroutineValue(SuspendableValue):
+    cls = CoroutineType
+    kind = "coroutine"
+
+    def _is_over(self, t: Tracer) -> None:
+        t.raise_(RuntimeError, "cannot reuse already awaited coroutine")
+
+    _throw_at_end = _is_over
+
+    @property
+    def would_clean_up(self) -> bool:
+        """Also before it starts: Python warns of a coroutine that was never awaited."""
+        return not (self.started or self.finished) or super().would_clean_up
+
+    @staticmethod
+    def ended() -> Any:
+        async def nothing() -> None: ...
+
+        coroutine = nothing()
+        coroutine.close()
+        return coroutine
+
+
+class AsyncGeneratorValue(SuspendableValue):
+    """Only `async for` takes its steps; `step` has what one of them does."""
+
+    cls = AsyncGeneratorType
+    kind = "async generator"
+    converted = (StopIteration, StopAsyncIteration)
+
+    def _is_over(self, t: Tracer) -> None:
+        t.raise_(StopAsyncIteration)
+
+    def _return(self, t: Tracer, result: Value) -> None:
+        t.raise_(StopAsyncIteration)
+
+    @property
+    def would_clean_up(self) -> bool:
+        """The event loop finishes one that is dropped between two steps."""
+        return self.started and not self.finished
+
+    def getattr(self, t: Tracer, name: str) -> Value:
+        raise Break("coroutine", f"{self.kind}.{name}")
+
+    def check_rebuild(self) -> None:
+        if self.started:
+            raise Avoid(self.site)
+
+
+class YieldedValue(Value):
+    """What an asynchronous generator yields, apart from what its own `await` passes on."""
+
+    def __init__(self, item: Value) -> None:
+        self.item = item
+
+
+class AsyncStep(IteratorValue):
+    """The awaitable for the next item of an asynchronous generator. Only `await` sees it."""
+
+    def __init__(self, generator: AsyncGeneratorValue) -> None:
+        self.generator = generator
+
+    def describe(self) -> str:
+        return f"the next item of {self.generator.describe()}"
+
+    def step(self, t: Tracer) -> Value | None:
+        raise Break("coroutine", f"next(...) of {self.describe()}")
+
+    def send(self, t: Tracer, value: Value) -> Value:
+        """Runs the generator to its next yield; the item itself is the result of the `await`."""
+        result = self.generator.send(t, value)
+        if isinstance(result, YieldedValue):
+            t.raise_value(StopIteration, [result.item])
+        return result
+
+
+def suspended(
+    frame: Frame, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Returns the object that a call of a generator or coroutine function makes."""
+    t, flags = frame.t, frame.code.co_flags
+    cls: type[SuspendableValue] = GeneratorValue
+    if flags & inspect.CO_COROUTINE:
+        cls = CoroutineValue
+    elif flags & inspect.CO_ASYNC_GENERATOR:
+        cls = AsyncGeneratorValue
+        if _capture.async_generator_hooks():
+            raise Break("coroutine", "an asynchronous generator under an event loop")
+        t.guards.returns(_capture.async_generator_hooks, (), False)
+    made = cls(
+        frame, function, args, kwargs, t.site_or(Break("generator", f"{function.name}(...)"))
+    )
+    t.generators.append(made)
+    t.on_undo(t.generators.pop)
+    return made
 
 
 def finish_send(frame: Frame, ins: Instr, result: Value) -> Instr | None:

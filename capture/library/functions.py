@@ -117,12 +117,39 @@ def _keep_signature(t: Tracer, value: FunctionValue) -> None:
         t.guards.add(annotations.origin.child("key", name), "is", annotation)
 
 
-@knows(inspect.isgeneratorfunction, least=1, most=1)
-def _is_generator_function(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
-    value = t.look(args[0])
-    while isinstance(value, BoundMethodValue | PartialValue):
-        value = t.look(value.func)
-    return isinstance(value, FunctionValue) and bool(value.code.co_flags & inspect.CO_GENERATOR)
+def _has_flag(flag: int) -> Known:
+    """Returns the rule that asks whether a function's code has the flag."""
+
+    def rule(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
+        value = t.look(args[0])
+        while isinstance(value, BoundMethodValue | PartialValue):
+            value = t.look(value.func)
+        return isinstance(value, FunctionValue) and bool(value.code.co_flags & flag)
+
+    return rule
+
+
+knows(inspect.isgeneratorfunction, least=1, most=1)(_has_flag(inspect.CO_GENERATOR))
+knows(inspect.isasyncgenfunction, least=1, most=1)(_has_flag(inspect.CO_ASYNC_GENERATOR))
+
+
+def _is_instance(cls: type) -> Any:
+    return lambda t, value: issubclass(t.look(value).type(), cls)
+
+
+for _fn, _cls in {
+    inspect.isclass: type,
+    inspect.isfunction: types.FunctionType,
+    inspect.ismethod: types.MethodType,
+    inspect.ismodule: types.ModuleType,
+    inspect.isbuiltin: types.BuiltinFunctionType,
+    inspect.isgenerator: types.GeneratorType,
+    inspect.iscoroutine: types.CoroutineType,
+    inspect.isasyncgen: types.AsyncGeneratorType,
+    inspect.iscode: types.CodeType,
+    inspect.istraceback: types.TracebackType,
+}.items():
+    knows_of_values(_fn)(_is_instance(_cls))
 
 
 def _getter(cls: type, kind: str, named: int | None) -> Known:
@@ -159,9 +186,6 @@ for _fn, _rule in {
     operator.getitem: lambda t, own, key: t.look(own).getitem(t, t.look(key)),
     operator.setitem: lambda t, own, key, value: t.look(own).setitem(t, t.look(key), value),
     operator.delitem: lambda t, own, key: t.look(own).delitem(t, t.look(key)),
-    inspect.isclass: lambda t, value: issubclass(t.look(value).type(), type),
-    inspect.isfunction: lambda t, value: t.look(value).type() is types.FunctionType,
-    inspect.ismethod: lambda t, value: t.look(value).type() is types.MethodType,
     types.MethodType: lambda t, function, owner: BoundMethodValue(t.look(function), owner),
     typing.cast: lambda t, cls, value: t.look(value),
 }.items():

@@ -6,7 +6,7 @@ In: the method as found in the built-in class, and its arguments with the instan
 from __future__ import annotations
 
 import sys
-from types import GeneratorType
+from types import CoroutineType, GeneratorType
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,7 +14,7 @@ import torch
 from frameloom.capture.guards.raw_attributes import instance_dict
 from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.interpreter.context_managers import OUTER
-from frameloom.capture.interpreter.generator import GeneratorValue
+from frameloom.capture.interpreter.generator import CoroutineValue, GeneratorValue, SuspendableValue
 from frameloom.capture.interpreter.opcodes.exceptions import exception_of
 from frameloom.capture.library.builtins import method
 from frameloom.capture.library.stand_ins import interpret
@@ -40,8 +40,9 @@ def _join(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return t.evaluate(str.join, [args[0], t.tuple_of(args[1])], {})
 
 
-method(GeneratorValue, GeneratorType.send)(GeneratorValue.send)
-method(GeneratorValue, GeneratorType.close)(GeneratorValue.close)
+for _value, _cls in ((GeneratorValue, GeneratorType), (CoroutineValue, CoroutineType)):
+    method(_value, _cls.send)(_value.send)
+    method(_value, _cls.close)(_value.close)
 
 
 @method(GeneratorValue, GeneratorType.__next__)
@@ -50,8 +51,9 @@ def _generator_next(own: GeneratorValue, t: Tracer) -> Value:
 
 
 @method(GeneratorValue, GeneratorType.throw)
+@method(CoroutineValue, CoroutineType.throw)
 def _throw(
-    own: GeneratorValue, t: Tracer, kind: Value, value: Value = NONE, traceback: Value = NONE
+    own: SuspendableValue, t: Tracer, kind: Value, value: Value = NONE, traceback: Value = NONE
 ) -> Value:
     """Captures `throw(value)`, or `throw(type, value, traceback)` if all three belong to one exception."""
     thrown = kind if is_none(t.look(value)) else value

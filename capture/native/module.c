@@ -18,7 +18,15 @@ static PyObject *tracks_versions(PyObject *module, PyObject *ignored) {
     return PyBool_FromLong(tensor_versions_known());
 }
 
+/* An event loop sets them. */
+static PyObject *async_generator_hooks(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    PyThreadState *thread = PyThreadState_Get();
+    return PyBool_FromLong(thread->async_gen_firstiter != NULL || thread->async_gen_finalizer != NULL);
+}
+
 static PyMethodDef functions[] = {
+    {"async_generator_hooks", async_generator_hooks, METH_NOARGS,
+     "Whether this thread has hooks for asynchronous generators."},
     {"supported", supported, METH_NOARGS, "None if this interpreter is known, else why not."},
     {"calibrate", calibrate, METH_NOARGS,
      "Find where this PyTorch keeps the fields of a tensor; False: they are read by attribute."},

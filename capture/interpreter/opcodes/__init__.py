@@ -14,6 +14,7 @@ from frameloom.capture.bytecode.instruction import decode, per_code
 from frameloom.capture.interpreter.opcodes import (
     calls,
     containers,
+    coroutines,
     exceptions,
     from_313,
     jumps,
@@ -50,6 +51,7 @@ __all__ = [
     "TABLE",
     "calls",
     "containers",
+    "coroutines",
     "exceptions",
     "from_313",
     "jumps",

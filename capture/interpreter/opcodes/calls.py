@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from frameloom.capture.bytecode.opcodes import PY313
 from frameloom.capture.guards.class_lookup import MISSING, class_attribute
 from frameloom.capture.interpreter import calls, operators
+from frameloom.capture.interpreter.generator import YieldedValue
 from frameloom.capture.interpreter.mappings import mapping_entries
 from frameloom.capture.interpreter.opcodes.registry import handles
 from frameloom.capture.values.base import NULL, Value
@@ -134,7 +135,9 @@ def call_intrinsic_1(frame: Frame, ins: Instr) -> None:
         frame.push(operators.unary(frame.t, operator.pos, "__pos__", frame.pop()))
     elif ins.arg == 6:
         frame.push(TupleValue(list(frame.t.items(frame.pop()))))
+    elif ins.arg == 4:
+        frame.push(YieldedValue(frame.pop_raw()))
     elif ins.arg == 3:
-        pass  # GeneratorValue turns a StopIteration that leaves a generator into a RuntimeError
+        pass  # SuspendableValue turns a StopIteration that leaves a generator into a RuntimeError
     else:
         raise Break("opcode", f"CALL_INTRINSIC_1 {ins.arg}")

@@ -51,7 +51,9 @@ def exception_of(frame: Frame, value: Value) -> ExceptionValue:
 
 @handles("PUSH_EXC_INFO")
 def push_exc_info(frame: Frame, ins: Instr) -> None:
-    value = frame.pop_raw()
+    """Begins a handler. Code that only cleans up and raises again does not begin with this."""
+    value: Any = frame.pop_raw()
+    frame.t.handling.append(value.raised)
     frame.push(NONE)  # the exception handled before; only POP_EXCEPT reads it
     frame.push(value)
 
@@ -99,18 +101,19 @@ def before_with(frame: Frame, ins: Instr) -> None:
         return
     if not isinstance(manager, ObjectValue) or manager.special("__enter__") is MISSING:
         raise Break("context_manager", f"with {manager.describe()}")
-    exit_function = _exit_function(frame, manager)
+    leave = exit_function(frame, manager, "__exit__")
     result = manager.call_special(frame.t, "__enter__")
     assert result is not None
-    frame.push(exit_function)
+    frame.push(leave)
     frame.push(result)
 
 
-def _exit_function(frame: Frame, manager: ObjectValue) -> BoundMethodValue:
-    method = manager.special("__exit__")
+def exit_function(frame: Frame, manager: ObjectValue, name: str) -> BoundMethodValue:
+    """Returns the bound method that leaves the block."""
+    method = manager.special(name)
     if method is MISSING:
         raise Break("context_manager", f"with {manager.describe()}")
-    return BoundMethodValue(frame.t.class_function(manager.cls, "__exit__", method), manager)
+    return BoundMethodValue(frame.t.class_function(manager.cls, name, method), manager)
 
 
 @handles("WITH_EXCEPT_START")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.bytecode.opcodes import END_FOR_LENGTH
-from frameloom.capture.interpreter.generator import GeneratorValue, finish_send
+from frameloom.capture.interpreter.generator import AsyncStep, SuspendableValue, finish_send
 from frameloom.capture.interpreter.opcodes.registry import handles
 from frameloom.capture.speculation.assume import assume, side_that_does_not_raise
 from frameloom.capture.symbolic.branch_relevance import assumable_answer
@@ -133,11 +133,11 @@ def yield_value(frame: Frame, ins: Instr) -> None:
 
 @handles("SEND")
 def send(frame: Frame, ins: Instr) -> Instr | None:
-    """Runs a step of `yield from`: passes the inner iterator's items on. At its end, jumps with its result on
-    top."""
+    """Runs a step of `yield from` or `await`: passes the inner iterator's items on. At its end, jumps with
+    its result on top."""
     sent = frame.pop()
     inner = frame.t.look(frame.stack[-1])
-    if isinstance(inner, GeneratorValue):
+    if isinstance(inner, SuspendableValue | AsyncStep):
         try:
             frame.push(inner.send(frame.t, sent))
             return None

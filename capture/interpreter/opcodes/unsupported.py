@@ -9,9 +9,6 @@ from __future__ import annotations
 CLASS_BODY = (
     "the names of a class or module body are looked up in a dictionary; such code is never captured"
 )
-COROUTINE = (
-    "coroutines and asynchronous generators run under an event loop; they are never captured"
-)
 EXCEPTION_GROUP = "except* splits exception groups, which is left to CPython"
 GENERATOR_THROW = "an exception thrown into `yield from` is left to CPython"
 INTERNAL = "only the interpreter's own code objects have it"
@@ -24,12 +21,6 @@ UNSUPPORTED: dict[str, str] = {
             "PRINT_EXPR", "SETUP_ANNOTATIONS", "STORE_NAME",
         ),
         CLASS_BODY,
-    ),
-    **dict.fromkeys(
-        (
-            "ASYNC_GEN_WRAP", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR", "GET_AITER", "GET_ANEXT", "GET_AWAITABLE",
-        ),
-        COROUTINE,
     ),
     **dict.fromkeys(("CALL_INTRINSIC_2", "CHECK_EG_MATCH", "PREP_RERAISE_STAR"), EXCEPTION_GROUP),
     "CLEANUP_THROW": GENERATOR_THROW,

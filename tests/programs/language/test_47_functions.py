@@ -201,8 +201,8 @@ async def later(x):
     return x + 1
 
 
-@program(breaks="coroutine attribute unknown_call")
-def coroutine_is_left_to_python(x):
+@program()
+def coroutine_is_driven(x):
     y = x + 1
     task = later(y)
     try:
