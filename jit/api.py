@@ -111,11 +111,12 @@ def _wrap_callable(fn: Any, options: Options) -> Any:
             f"jit takes functions, methods and modules, not the class {fn.__qualname__}; decorate its methods"
         )
     call = getattr(type(fn), "__call__", None)  # noqa: B004 (its Python function is wanted)
-    if isinstance(call, types.FunctionType):
+    is_op = isinstance(fn, torch._ops.OpOverload | torch._ops.OpOverloadPacket)
+    if isinstance(call, types.FunctionType) and not is_op:
         jitted = _wrap(call, options)
         jitted.is_call = True
         return types.MethodType(jitted, fn)
-    if callable(fn):  # written in C, such as torch.sin
+    if callable(fn):  # written in C, such as torch.sin, or called through C
         return _wrap(_in_python(fn), options)
     raise OptionError(f"jit takes functions, methods and modules, not {type(fn).__name__} ({fn!r})")
 

@@ -45,6 +45,7 @@ from frameloom.capture.values.numbers.number import NumberValue, combine
 from frameloom.capture.values.numbers.symbolic import is_symbolic, taken_out
 from frameloom.capture.values.object import ObjectValue, boxed
 from frameloom.capture.values.opaque import OpaqueValue
+from frameloom.capture.values.proxy import WeakRefValue
 from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.subclass import SubclassValue, is_of_tensors
 from frameloom.capture.values.tensor import TensorValue
@@ -224,7 +225,8 @@ def _comparable_to_tensor(left: Value, right: Value) -> bool:
 
 def _default_equal(t: Tracer, left: Value, right: Value) -> bool:
     """Compares objects that have no equality but identity."""
-    if left is right and not isinstance(left, ObjectValue | OpaqueValue):
+    # Weak references compare the objects that they refer to, whose `__eq__` may say anything.
+    if left is right and not isinstance(left, ObjectValue | OpaqueValue | WeakRefValue):
         return True
     for value in (left, right):
         if isinstance(value, ConstValue | ClassValue | FunctionValue | BuiltinValue):

@@ -47,12 +47,14 @@ def write_op(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
     # PyTorch converts a number to a tensor, also one given as `out`.
     if not all(isinstance(t, Fake) for t in targets):
         raise Break("unsupported_op", f"{func} into a number")
-    if isinstance(args[0], list | tuple) and one_needs_another(args, kwargs):
+    is_foreach = func.namespace == "aten" and isinstance(args[0], list | tuple)
+    if is_foreach and one_needs_another(args, kwargs):
         for k in range(len(args[0])):
             own = (a[k : k + 1] if isinstance(a, list | tuple) else a for a in args)
             write_op(recorder, func, tuple(own), kwargs)
         return args[0] if schema.returns else None
-    if (permuted := in_memory_order(recorder, func, targets[0])) is not None:
+    # An op of the program may write to optional arguments only, and to none in this call.
+    if targets and (permuted := in_memory_order(recorder, func, targets[0])) is not None:
         write_op(recorder, func, (permuted, *args[1:]), kwargs)
         return targets[0]
     if (reason := refusal(func, targets, tensors_of(func, args, kwargs))) is not None:
@@ -65,10 +67,8 @@ def write_op(recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[
             raise Break("unsupported_op", f"{func} has no functional form")
         result = recorder.pure(form, *plain_arguments(schema, named))
         results = list(result) if isinstance(result, list | tuple) else [result]
-        values = [
-            conform(recorder, r, t, func)
-            for r, t in zip(results[-len(targets) :], targets, strict=True)
-        ]
+        written = results[len(results) - len(targets) :]
+        values = [conform(recorder, r, t, func) for r, t in zip(written, targets, strict=True)]
     if is_out(func):
         recorder.current_call.outs.update(map(id, targets))
     for target, value in zip(targets, values, strict=True):

@@ -157,6 +157,8 @@ def function_verdict(function: FunctionType) -> Verdict:
         return "inline" if module.startswith("frameloom.capture.library.") else "break"
     if root == "inspect" and function.__qualname__.startswith("BoundArguments."):
         return "inline"
+    if module.startswith("triton.runtime."):
+        return "break"  # it reads the memory of tensors, and launches kernels
     if function in PURE_LIBRARY:
         return "evaluate"
     if root == "logging":
