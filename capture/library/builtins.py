@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import builtins
 import collections
+import dataclasses
 import logging
 import math
 import types
@@ -78,7 +79,13 @@ def method(kind: type[Value], *functions: Any) -> Callable[[ValueRule], ValueRul
 breaks("print", print)
 breaks("warning", warnings.warn, warnings.warn_explicit)
 breaks("logging", logging.Logger._log)
-breaks("class_statement", builtins.__build_class__)
+breaks(
+    "class_statement",
+    builtins.__build_class__,
+    types.new_class,
+    dataclasses.make_dataclass,
+    dataclasses.dataclass.__globals__["_process_class"],
+)
 # Their results share memory, but their schemas do not show it.
 breaks(
     "unsupported_op",

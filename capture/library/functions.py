@@ -173,11 +173,29 @@ def _unary(fn: Any, special: str) -> Known:
     return lambda t, args, kwargs: operators.unary(t, fn, special, args[0])
 
 
-for _fn, _special in ((operator.neg, "__neg__"), (operator.pos, "__pos__"), (operator.invert, "__invert__"), (operator.abs, "__abs__"), (abs, "__abs__")):  # fmt: skip
+for _fn, _special in ((operator.neg, "__neg__"), (operator.pos, "__pos__"), (operator.invert, "__invert__"), (operator.inv, "__invert__"), (operator.abs, "__abs__"), (abs, "__abs__")):  # fmt: skip
     knows(_fn, least=1, most=1)(_unary(_fn, _special))
 
 
+def _index(t: Tracer, value: Value) -> Value:
+    number = t.look(value)
+    return number if number.type() is int else t.evaluate(operator.index, [number], {})
+
+
+def _concatenated(fn: Any) -> Any:
+    """Returns the rule for `concat` or `iconcat`, which refuse what is not a sequence."""
+
+    def rule(t: Tracer, own: Value, other: Value) -> Value:
+        if not all(t.look(value).type() in (list, tuple) for value in (own, other)):
+            raise Break("unknown_call", f"concat of {t.look(own).describe()}")
+        return operators.binary(t, fn, own, other)
+
+    return rule
+
+
 for _fn, _rule in {
+    operator.index: _index,
+    operator.iconcat: _concatenated(operator.iadd),
     operator.truth: lambda t, value: t.look(value).truth(t),
     operator.not_: lambda t, value: not t.look(value).truth(t),
     operator.is_: lambda t, one, other: t.identical(one, other),

@@ -10,6 +10,7 @@ import inspect
 import operator
 import re
 import typing
+from contextvars import ContextVar
 from types import CodeType, FunctionType, GenericAlias, UnionType
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,7 @@ FROZEN = (
     enum.Enum,
     re.Pattern,
     re.Match,
+    ContextVar,
     *NUMPY_SCALARS,
     *DTYPE_CLASSES,
     *NUMPY_INFOS,
