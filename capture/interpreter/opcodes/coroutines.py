@@ -15,6 +15,7 @@ from frameloom.capture.interpreter.generator import (
 from frameloom.capture.interpreter.opcodes.exceptions import exit_function
 from frameloom.capture.interpreter.opcodes.registry import handles
 from frameloom.capture.values.base import Raised, Value
+from frameloom.capture.values.const import NONE
 from frameloom.capture.values.containers.iterator import IteratorValue
 from frameloom.capture.values.exception import ExceptionValue
 from frameloom.capture.values.object import ObjectValue
@@ -45,6 +46,20 @@ def awaitable(frame: Frame, value: Value) -> Value:
         ):
             return result
     raise Break("coroutine", f"await {value.describe()}")
+
+
+@handles("CLEANUP_THROW")
+def cleanup_throw(frame: Frame, ins: Instr) -> None:
+    """Continues after an exception that was thrown into a `yield from` or an `await` has come out of it; the
+    stack is [iterator, value sent last, exception]. Python 3.12 and later have it."""
+    value = frame.pop()
+    if not isinstance(value, ExceptionValue):
+        raise Break("exception", "an exception thrown into a generator")
+    if not issubclass(value.cls, StopIteration):
+        raise value.raised or Raised(value)
+    frame.pop_many(2)
+    frame.push(NONE)
+    frame.push(value.getattr(frame.t, "value"))
 
 
 @handles("BEFORE_ASYNC_WITH")

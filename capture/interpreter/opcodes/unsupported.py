@@ -10,7 +10,6 @@ CLASS_BODY = (
     "the names of a class or module body are looked up in a dictionary; such code is never captured"
 )
 EXCEPTION_GROUP = "except* splits exception groups, which is left to CPython"
-GENERATOR_THROW = "an exception thrown into `yield from` is left to CPython"
 INTERNAL = "only the interpreter's own code objects have it"
 INSTRUMENTED = "debuggers and profilers put it in; code objects show the original"
 
@@ -23,7 +22,6 @@ UNSUPPORTED: dict[str, str] = {
         CLASS_BODY,
     ),
     **dict.fromkeys(("CALL_INTRINSIC_2", "CHECK_EG_MATCH", "PREP_RERAISE_STAR"), EXCEPTION_GROUP),
-    "CLEANUP_THROW": GENERATOR_THROW,
     **dict.fromkeys(("ENTER_EXECUTOR", "EXIT_INIT_CHECK", "INTERPRETER_EXIT", "RESERVED"), INTERNAL),
 }  # fmt: skip
 
