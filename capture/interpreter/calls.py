@@ -20,6 +20,7 @@ from frameloom.capture.autograd.hooked_tensors import check_hooking
 from frameloom.capture.guards.class_lookup import MISSING, class_attribute
 from frameloom.capture.interpreter import operators
 from frameloom.capture.interpreter.call_rules import CALLABLES, FUNCTIONS, rule_of_class
+from frameloom.capture.interpreter.dispatch.torch_dispatch import wrappers
 from frameloom.capture.interpreter.generator import suspended
 from frameloom.capture.interpreter.step_limits import MAX_DEPTH
 from frameloom.capture.interpreter.torch_function import overloads
@@ -232,8 +233,11 @@ def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]
         known = FUNCTIONS.get(fn)
     except TypeError:
         known = None
-    if policy.is_recorded(fn) and (answer := t.overridden(fn, args, kwargs)) is not None:
-        return answer
+    if policy.is_recorded(fn):
+        if (answer := t.overridden(fn, args, kwargs)) is not None:
+            return answer
+        if wrappers(t, [*args, *kwargs.values()]):  # the rules are for tensors of the graph
+            known = None
     if known is not None:
         return known(t, args, kwargs)
     if policy.is_recorded(fn):

@@ -32,7 +32,7 @@ from frameloom.capture.values.module import ModuleValue
 from frameloom.capture.values.numbers.symbolic import is_symbolic
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.static import ClassValue, GradModeValue
-from frameloom.capture.values.subclass import is_recordable
+from frameloom.capture.values.subclass import dispatch_of, is_recordable
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def construct(
         return _instance(t, cls_value, args, kwargs)
     if cls.__module__.startswith("frameloom.capture.library."):
         return _instance(t, cls_value, args, kwargs)
-    if issubclass(cls, torch.Tensor) and is_recordable(cls):
+    if issubclass(cls, torch.Tensor) and (is_recordable(cls) or dispatch_of(cls) is not None):
         return _instance(t, cls_value, args, kwargs)
     if issubclass(cls, torch.Tensor | type) or cls.__module__.partition(".")[0] in OPAQUE_MODULES:
         raise Break("unknown_call", f"{cls.__name__}(...)")

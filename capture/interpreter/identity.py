@@ -16,7 +16,7 @@ import torch
 
 from frameloom.capture.guards.class_lookup import MISSING, asks_program, class_attribute, note_order
 from frameloom.capture.interpreter import operators
-from frameloom.capture.tensors.fake import is_wrapper
+from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import BY_VALUE, ConstValue
 from frameloom.capture.values.containers.container import TupleValue
@@ -71,7 +71,7 @@ def identical(t: Tracer, a: Value, b: Value) -> bool:
     """Whether `a is b`."""
     a, b = t.look(a), t.look(b)
     if isinstance(a, TensorValue) and isinstance(b, TensorValue):
-        plain = (v.fake for v in (a, b) if not is_wrapper(v.fake))
+        plain = (v.fake for v in (a, b) if isinstance(v.fake, Fake))
         t.recorder.layout_assumptions.compared(*plain)
     if a is b:
         return True

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from frameloom.capture.autograd.hooked_tensors import check_not_hooked, note_site
+from frameloom.capture.interpreter.dispatch.torch_dispatch import dispatched
 from frameloom.capture.recording.attention_masks import with_causality
 from frameloom.capture.recording.dead_calls import site_of
 from frameloom.capture.recording.unbacked_sizes import note_size_site, refuses
@@ -39,6 +40,8 @@ def torch_call(
     if t.trying:
         raise Break("too_large", "a question that computes with tensors")
     if (answer := t.overridden(fn, args, kwargs)) is not None:
+        return answer
+    if (answer := dispatched(t, fn, args, kwargs)) is not None:
         return answer
     known, shape_env = len(t.specialized_numbers), t.recorder.shape_env
     assumed = shape_env.mark()

@@ -21,7 +21,12 @@ from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.container import ListValue, TupleValue
 from frameloom.capture.values.function import BuiltinValue
 from frameloom.capture.values.static import ClassValue
-from frameloom.capture.values.subclass import DEFAULT, SubclassValue, function_of
+from frameloom.capture.values.subclass import (
+    DEFAULT,
+    SubclassValue,
+    function_of,
+    is_recordable,
+)
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
@@ -188,6 +193,8 @@ def as_subclass(t: Tracer, tensor: TensorValue, cls: type) -> Value:
     """Returns an alias of the tensor that is an instance of the class."""
     if torch.is_inference_mode_enabled():
         raise Break("tensor_subclass", "as_subclass in inference mode")
+    if cls is not torch.Tensor and not is_recordable(cls):
+        raise Break("tensor_subclass", f"as_subclass({cls.__name__})")
     with t.settings.functions_off():
         alias = t.torch_call(ALIAS, [tensor], {})
     assert isinstance(alias, TensorValue)

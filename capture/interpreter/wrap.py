@@ -31,6 +31,7 @@ import torch
 from frameloom.capture import _capture
 from frameloom.capture.guards.class_lookup import class_attribute
 from frameloom.capture.guards.source import FRESH_KINDS
+from frameloom.capture.interpreter.dispatch.wrapper import wrapper_of
 from frameloom.capture.values.arrays.ndarray import ARRAY_CLASSES, ArrayValue
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import (
@@ -63,7 +64,7 @@ from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.proxy import realize_proxy, realize_thread_local, realize_weakref
 from frameloom.capture.values.static import ClassValue, PyModuleValue
-from frameloom.capture.values.subclass import is_recordable
+from frameloom.capture.values.subclass import dispatch_of, is_recordable
 
 if TYPE_CHECKING:
     from frameloom.capture.guards.source import Origin
@@ -256,6 +257,8 @@ def _tensor(t: Tracer, obj: Any, origin: Origin) -> Value:
     if type(obj) in (torch.Tensor, torch.nn.Parameter) or is_recordable(type(obj)):
         return t.tensor(obj, origin)
     t.guards.add(origin, "type", type(obj))
+    if dispatch_of(type(obj)) is not None:
+        return wrapper_of(t, obj, origin)
     return OpaqueValue(obj, origin)
 
 

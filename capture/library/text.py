@@ -23,7 +23,9 @@ from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.container import ListValue, TupleValue, make_tuple, plain
 from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.exception import ExceptionValue
+from frameloom.capture.values.function import BuiltinValue
 from frameloom.capture.values.object import ObjectValue, boxed
+from frameloom.capture.values.policy import OPS
 from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.capture.values.text import TensorTextValue
@@ -179,6 +181,8 @@ def _text(special: str, convert: Callable[..., Any]) -> Known:
             method = class_attribute(value.type(), special)
             if isinstance(method, FunctionType):
                 return t.look(t.call_method(value.type(), special, [value]))
+        if isinstance(value, BuiltinValue) and isinstance(value.real, OPS):
+            return ConstValue(convert(value.real))
         if isinstance(value, ObjectValue):
             result = value.call_special(t, special)
             if result is None and special == "__str__" and not issubclass(value.cls, str):

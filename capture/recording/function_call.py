@@ -150,6 +150,8 @@ def _is_followed(
     # Autograd refuses to save inference tensors, and inputs whose memory is read with another dtype.
     if wanted and any(is_inference(f) or f.memory.inference for f in given):
         raise Break("unsupported_op", f"{getattr(fn, '__name__', fn)}(...) of an inference tensor with gradients")  # fmt: skip
+    if wanted and recorder.history.below_autograd:
+        raise Break("gradient", f"{getattr(fn, '__name__', fn)}(...) inside a __torch_dispatch__")
     if wanted and not config.gradients:
         # Checked here and not at dispatch: autograd runs before dispatch, and would call the user's hooks for
         # saved tensors.

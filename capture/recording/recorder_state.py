@@ -55,6 +55,7 @@ class CurrentCall:
 class HistoryState:
     """What matters to autograd."""
 
+    below_autograd: bool = False  # whether a `__torch_dispatch__` of the program runs
     # The memory budget for saved tensors (capture/autograd/partition.py).
     budget: int | float | None = None
     # whether code after a break may write unnoticed before a backward pass

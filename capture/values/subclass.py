@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
 OFF = torch._C._disabled_torch_function_impl
+DISPATCH = "__torch_dispatch__"
 
 
 class SubclassValue(TensorValue):
@@ -186,10 +187,21 @@ READ_BY_US = (
 
 def is_recordable(cls: type) -> bool:
     """Whether ops on instances are those on plain tensors: no code of the program runs below autograd."""
+    return is_of_tensors(DISPATCH, class_attribute(cls, DISPATCH)) and is_known(cls)
+
+
+def dispatch_of(cls: type) -> FunctionType | None:
+    """Returns the function of the program that computes ops on instances; None if there is none."""
+    function = class_attribute(cls, DISPATCH)
+    if not isinstance(function, classmethod) or not is_known(cls):
+        return None
+    return function.__func__ if isinstance(function.__func__, FunctionType) else None
+
+
+def is_known(cls: type) -> bool:
+    """Whether what the capture reads of instances is what PyTorch knows of them."""
     return (
-        class_attribute(cls, "__torch_dispatch__")
-        is class_attribute(torch.Tensor, "__torch_dispatch__")
-        and class_attribute(cls, "__getattribute__") is object.__getattribute__
+        class_attribute(cls, "__getattribute__") is object.__getattribute__
         and class_attribute(cls, "__del__") is MISSING
         and all(is_of_tensors(name, class_attribute(cls, name)) for name in READ_BY_US)
         and str(cls.__module__).partition(".")[0] != "frameloom"

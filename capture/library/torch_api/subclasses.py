@@ -6,15 +6,19 @@ from types import GetSetDescriptorType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from frameloom.capture.interpreter import torch_function
 from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs, knows, knows_kind
+from frameloom.capture.interpreter.dispatch.wrapper import new_wrapper
+from frameloom.capture.symbolic.number_inputs import without_symbols
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import is_none
+from frameloom.capture.values.const import ConstValue, is_none
 from frameloom.capture.values.containers.container import TupleValue
 from frameloom.capture.values.containers.dictionary import DictValue
+from frameloom.capture.values.function import BuiltinValue
 from frameloom.capture.values.static import ClassValue
-from frameloom.capture.values.subclass import DEFAULT, is_recordable
+from frameloom.capture.values.subclass import DEFAULT, dispatch_of, is_recordable
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
@@ -37,6 +41,39 @@ def _as_subclass(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 )
 def _has_torch_function(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
     return bool(torch_function.overloads(t, args))
+
+
+@knows(torch.Tensor._make_wrapper_subclass, least=2, keywords="*")
+def _make_wrapper(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    cls = torch_function.class_of(t, args[0])
+    if dispatch_of(cls) is None or torch._C._are_functorch_transforms_active():
+        raise Break("tensor_subclass", f"_make_wrapper_subclass({cls.__name__})")
+    given = [without_symbols(t.to_torch(value)) for value in args[1:]]
+    options = {name: without_symbols(t.to_torch(value)) for name, value in kwargs.items()}
+    return new_wrapper(t, cls, tuple(given), options)
+
+
+@knows(return_and_correct_aliasing, least=4, most=4)
+def _correct_aliasing(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Returns the argument that an op in place returns. Who shares memory shows only outside of the call,
+    and plain Python makes the views that get there."""
+    func, operands, options, out = (t.look(value) for value in args)
+    if not isinstance(func, BuiltinValue) or not isinstance(func.real, torch._ops.OpOverload):
+        raise Break("tensor_subclass", "return_and_correct_aliasing(...)")
+    schema = func.real._schema
+    written = [r.alias_info for r in schema.returns if r.alias_info and r.alias_info.is_write]
+    if not written:
+        return out
+    if len(schema.returns) > 1:
+        raise Break("tensor_subclass", f"return_and_correct_aliasing({func.real}, ...)")
+    given = list(t.items(operands))
+    for position, argument in enumerate(schema.arguments):
+        info = argument.alias_info
+        if info is not None and info.before_set & written[0].before_set:
+            if position < len(given):
+                return t.look(given[position])
+            return options.getitem(t, ConstValue(argument.name))
+    raise Break("tensor_subclass", f"return_and_correct_aliasing({func.real}, ...)")
 
 
 def _handle(t: Tracer, args: Args, kwargs: Kwargs) -> Value:

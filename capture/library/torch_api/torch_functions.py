@@ -10,7 +10,9 @@ from torch.utils._python_dispatch import (
 )
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from frameloom.capture.guards.class_lookup import MISSING, class_attribute
 from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwargs, knows
+from frameloom.capture.interpreter.dispatch.wrapper import WrapperValue
 from frameloom.capture.shapes.iteration import is_dense
 from frameloom.capture.speculation.assume import assume
 from frameloom.capture.tensors.functionalize import is_inference
@@ -78,9 +80,14 @@ def _dispatch_modes(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @knows(is_traceable_wrapper_subclass, least=1, most=1)
 def _is_wrapper_subclass(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
-    if not isinstance(t.look(args[0]), TensorValue | ConstValue):
+    value = t.look(args[0])
+    if not isinstance(value, TensorValue | ConstValue):
         raise Break("unknown_call", "is_traceable_wrapper_subclass(...)")
-    return False
+    cls = value.type()
+    names = ("__tensor_flatten__", "__tensor_unflatten__")
+    return isinstance(value, WrapperValue) and all(
+        class_attribute(cls, name) is not MISSING for name in names
+    )
 
 
 @knows(torch._check_tensor_all_with, torch._check_tensor_all, least=1, most=3)

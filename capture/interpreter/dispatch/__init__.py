@@ -1,0 +1,1 @@
+"""Tensors whose classes compute ops in Python by `__torch_dispatch__`."""
