@@ -16,6 +16,7 @@ import torch
 from frameloom.capture.guards.class_lookup import MISSING, class_attribute, is_subtype, works_as
 from frameloom.capture.guards.thread_warnings import warnings_here
 from frameloom.capture.interpreter.call_rules import FUNCTIONS
+from frameloom.capture.interpreter.torch_function import as_subclass
 from frameloom.capture.interpreter.wrap import BOXED, OPAQUE_MODULES, PLAIN_LAYOUTS, is_python_class
 from frameloom.capture.values import policy
 from frameloom.capture.values.base import Value
@@ -33,6 +34,7 @@ from frameloom.capture.values.numbers.symbolic import is_symbolic
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.static import ClassValue, GradModeValue
 from frameloom.capture.values.subclass import dispatch_of, is_recordable
+from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -106,6 +108,8 @@ def _instance(
     new = class_attribute(cls, "__new__")
     if works_as(new, staticmethod):
         result = t.look(t.call(t.pinned(new.__func__), [cls_value, *args], kwargs))
+    elif new is torch.Tensor.__new__ and not kwargs and is_plain_tensor(t, args):
+        result = as_subclass(t, t.look(args[0]), cls)
     elif not isinstance(new, BuiltinFunctionType) or new.__self__ not in PLAIN_LAYOUTS:
         raise Break("unknown_call", f"{cls.__name__}(...)")
     else:
@@ -119,6 +123,11 @@ def _instance(
     if is_subtype(result.type(), cls):
         initialize(t, result, args, kwargs)
     return result
+
+
+def is_plain_tensor(t: Tracer, args: list[Value]) -> bool:
+    """Whether the only argument is a tensor of no subclass. A class makes an alias of it."""
+    return len(args) == 1 and type(t.look(args[0])) is TensorValue
 
 
 def check_finalizer(cls: type) -> None:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from frameloom.capture.guards.thread_warnings import warnings_here
+from frameloom.capture.tensors.fake import is_wrapper
+from frameloom.capture.tensors.leaves import require_gradient
 from frameloom.capture.values import policy
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
@@ -23,6 +25,7 @@ from frameloom.capture.values.function import BuiltinValue
 from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.subclass import (
     DEFAULT,
+    NewLeaf,
     SubclassValue,
     function_of,
     is_recordable,
@@ -201,6 +204,21 @@ def as_subclass(t: Tracer, tensor: TensorValue, cls: type) -> Value:
     if cls is torch.Tensor:
         return alias
     made = t.tensors[id(alias.fake)] = SubclassValue(alias.fake, cls=cls, inner=tensor)
+    return made
+
+
+def make_subclass(t: Tracer, tensor: TensorValue, cls: type, requires_grad: bool) -> Value:
+    """Returns what `_make_subclass` does: a detached alias that may begin a history."""
+    if torch.is_inference_mode_enabled() or is_wrapper(tensor.fake):
+        raise Break("tensor_subclass", f"{cls.__name__}(...) in inference mode or a transform")
+    site = t.site_or(Break("autograd", f"{cls.__name__}(...), which is needed outside"))
+    with t.settings.functions_off():
+        alias = t.torch_call(torch.Tensor.detach, [tensor], {})
+    assert isinstance(alias, TensorValue)
+    if requires_grad:
+        require_gradient(t, alias)
+    leaf = NewLeaf(t.recorder.fakes, site)
+    made = t.tensors[id(alias.fake)] = SubclassValue(alias.fake, cls=cls, inner=tensor, leaf=leaf)
     return made
 
 

@@ -45,8 +45,9 @@ def tell_objects_apart(t: Tracer) -> None:
 
 def _has_attributes(value: Value) -> bool:
     """Whether a changed object may have changed in its attributes. Of most tensors, only `.grad` is set."""
-    is_tensor = isinstance(value, TensorValue)
-    return isinstance(value, InstanceValue) and (not is_tensor or bool(value.attributes))
+    return isinstance(value, InstanceValue) and (
+        not isinstance(value, TensorValue) or bool(value.attributes) or value.new_data is not None
+    )
 
 
 def apart(value: Value, other: Value) -> tuple[Origin, str, Origin]:

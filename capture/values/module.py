@@ -62,24 +62,30 @@ class ModuleValue(ObjectValue):
                 raise Break("attribute_write", f"{self.describe()}.{name} = ...")
             modules.setitem(t, ConstValue(name), value)
             return
+        if issubclass(value.type(), torch.nn.Parameter):
+            self._set_parameter(t, name, value)
+            return
         registered = any(
             isinstance(table := self.own(t, registry), DictValue)
             and table.get(t, ConstValue(name)) is not None
             for registry in self.REGISTRIES
         )
-        if (
-            registered
-            and isinstance(value, TensorValue)
-            and not issubclass(value.type(), torch.nn.Parameter)
-        ):
+        if registered and isinstance(value, TensorValue):
             table = self.own(t, "_buffers")
             if isinstance(table, DictValue) and table.get(t, ConstValue(name)) is not None:
                 table.setitem(t, ConstValue(name), value)
                 return
-        if (
-            registered
-            or isinstance(value, ModuleValue)
-            or issubclass(value.type(), torch.nn.Parameter)
-        ):
+        if registered or isinstance(value, ModuleValue):
             raise Break("attribute_write", f"{self.describe()}.{name} = ...")
         self.setattr_generic(t, name, value)
+
+    def _set_parameter(self, t: Tracer, name: str, value: Value) -> None:
+        """Registers a parameter, if the name is not that of something else."""
+        others = [self.own(t, table) for table in ("_buffers", "_modules")]
+        is_free = self.own(t, name) is None and all(
+            isinstance(table, DictValue) and table.get(t, ConstValue(name)) is None
+            for table in others
+        )
+        if not is_free:
+            raise Break("attribute_write", f"{self.describe()}.{name} = ...")
+        t.call(self.getattr(t, "register_parameter"), [ConstValue(name), value], {})

@@ -18,7 +18,7 @@ from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.instance import InstanceValue
 from frameloom.capture.values.tensor import TensorValue
-from frameloom.errors import Break
+from frameloom.errors import Avoid, Break
 
 if TYPE_CHECKING:
     from frameloom.capture.guards.source import Origin
@@ -28,6 +28,26 @@ if TYPE_CHECKING:
 DEFAULT = torch.Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
 OFF = torch._C._disabled_torch_function_impl
 DISPATCH = "__torch_dispatch__"
+
+
+def has_history(fake: Any) -> bool:
+    """Whether autograd followed an op that made the tensor."""
+    try:
+        return fake.requires_grad and not fake.is_leaf
+    except RuntimeError:  # a view that was written to
+        return True
+
+
+class NewLeaf:
+    """A tensor that `_make_subclass` has just made: it has no history, and may begin one. `fakes`: all of the
+    recorder; `site`: where it was made."""
+
+    def __init__(self, fakes: list[Any], site: Any) -> None:
+        self.fakes, self.count, self.site = fakes, len(fakes), site
+
+    def is_followed(self) -> bool:
+        """Whether a history may begin there. New code makes the tensor behind the graph, too late for one."""
+        return any(map(has_history, self.fakes[self.count :]))
 
 
 class SubclassValue(TensorValue):
@@ -40,9 +60,11 @@ class SubclassValue(TensorValue):
         origin: Origin | None = None,
         cls: type = torch.Tensor,
         inner: TensorValue | None = None,
+        leaf: NewLeaf | None = None,
     ) -> None:
         super().__init__(fake, real, origin, cls)
         self.inner = inner  # the tensor that it is an alias of, if the capture made it
+        self.leaf = leaf  # if `_make_subclass` made it
         self.with_gradients = torch.is_grad_enabled()
 
     def describe(self) -> str:
@@ -127,7 +149,14 @@ class SubclassValue(TensorValue):
     def parts(self) -> list[Value]:
         return super().parts() if self.inner is None else [self.inner, *super().parts()]
 
+    def check_rebuild(self) -> None:
+        if self.leaf is not None and self.leaf.is_followed():
+            raise Avoid(self.leaf.site)
+
     def rebuild(self, r: Rebuilder) -> None:
+        if self.leaf is not None:
+            r.call(make_subclass, self.inner, self.cls, self.fake.requires_grad)
+            return self.rebuild_attributes(r)
         r.call(as_subclass, self.inner, self.cls, self.with_gradients)
         self.rebuild_attributes(r)
 
@@ -138,6 +167,11 @@ def as_subclass(tensor: torch.Tensor, cls: type, with_gradients: bool) -> torch.
         return tensor.as_subclass(cls)  # type: ignore[arg-type, type-var]
     with torch.set_grad_enabled(with_gradients):
         return tensor.as_subclass(cls)  # type: ignore[arg-type, type-var]
+
+
+def make_subclass(tensor: torch.Tensor, cls: type, requires_grad: bool) -> torch.Tensor:
+    """Called from new code."""
+    return torch.Tensor._make_subclass(cls, tensor, requires_grad)  # type: ignore[no-any-return]
 
 
 def is_of_subclass(example: Any) -> bool:

@@ -80,7 +80,7 @@ SPECIAL_NAMES = frozenset(
 class TensorValue(InstanceValue):
     """A tensor. The program may also set attributes of it, which are in its instance dictionary."""
 
-    mutable = ("new_gradient", "attributes")
+    mutable = ("new_gradient", "new_data", "fake", "attributes")
 
     def __init__(
         self,
@@ -92,6 +92,7 @@ class TensorValue(InstanceValue):
         super().__init__(cls if real is None else type(real), real, origin)
         self.fake: Any = fake  # a Fake of the recorder
         self.new_gradient: Value | None = None  # what the program set `.grad` to
+        self.new_data: TensorValue | None = None  # a view of what it set `.data` to
 
     @property
     def is_output(self) -> bool:
@@ -108,7 +109,7 @@ class TensorValue(InstanceValue):
             return t.from_python(real_is_leaf(self.fake))
         if name in PROPERTIES and hasattr(torch.Tensor, name):
             return t.from_python(getattr(self.fake, name))
-        if name == "grad_fn" and not self.fake.requires_grad:
+        if name == "grad_fn" and (not self.fake.requires_grad or self._is_known_leaf(t)):
             return ConstValue(None)
         if name == "grad" and self._has_own_gradient(t):
             return self.gradient(t)
@@ -162,6 +163,11 @@ class TensorValue(InstanceValue):
     def _is_leaf(self, t: Tracer) -> Value:
         return t.look(t.wrap(real_is_leaf(self.real), self.origin.child("attr", "is_leaf")))
 
+    def _is_known_leaf(self, t: Tracer) -> bool:
+        if not is_leaf(self.fake) or self.real is None:
+            return is_leaf(self.fake)
+        return self.origin is not None and self._is_leaf(t) is TRUE
+
     def _has_own_gradient(self, t: Tracer) -> bool:
         """Whether `.grad` can be read without a warning: guards read it in each call."""
         if self.real is None:
@@ -186,6 +192,8 @@ class TensorValue(InstanceValue):
     def effects(self, t: Tracer) -> list[Effect]:
         new = self.new_gradient
         own = [] if new is None else [Effect(self, write_gradient, new)]
+        if self.new_data is not None:
+            own.insert(0, Effect(self, write_data, self.new_data))
         return [*own, *super().effects(t)]
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
@@ -195,11 +203,30 @@ class TensorValue(InstanceValue):
             return self.set_gradient(t, t.look(value))
         if name == "requires_grad" and not self.fake.requires_grad and t.look(value) is TRUE:
             return require_gradient(t, self)
+        if name == "data" and self._set_data(t, t.look(value)):
+            return
         if name == "data":
             t.recorder.history.replaced = self.fake.memory  # type: ignore[attr-defined]
         if is_data_descriptor(class_attribute(self.cls, name)) or name in SPECIAL_NAMES:
             raise Break("tensor_attribute", f"tensor.{name} = ...")
         self.write(t, name, value)
+
+    def _set_data(self, t: Tracer, value: Value) -> bool:
+        """Makes it a view of another tensor, but the same object. Returns False where autograd might have saved
+        it before, or reports it differently."""
+        if type(self) is not TensorValue or type(value) is not TensorValue:
+            return False
+        fakes = self.fake, value.fake
+        if any(f.requires_grad for f in t.recorder.fakes) or fakes[0].device != fakes[1].device:
+            return False
+        if torch.is_inference_mode_enabled() or any(map(is_inference, fakes)):
+            return False
+        data = value.uncounted(t)
+        assert isinstance(data, TensorValue)
+        t.change(self)
+        self.new_data, self.fake = data, data.fake
+        t.tensors[id(data.fake)] = self
+        return True
 
     def delattr_generic(self, t: Tracer, name: str) -> None:
         if name in SPECIAL_NAMES:
@@ -268,6 +295,11 @@ class TensorValue(InstanceValue):
 def write_gradient(tensor: Any, gradient: Any) -> None:
     """Called from new code."""
     tensor.grad = gradient
+
+
+def write_data(tensor: Any, data: Any) -> None:
+    """Called from new code."""
+    tensor.data = data
 
 
 CONTAINS = class_attribute(torch.Tensor, "__contains__")

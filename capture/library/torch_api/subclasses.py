@@ -10,10 +10,10 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from frameloom.capture.interpreter import torch_function
 from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs, knows, knows_kind
-from frameloom.capture.interpreter.dispatch.wrapper import new_wrapper
+from frameloom.capture.interpreter.dispatch.wrapper import WrapperValue, new_wrapper
 from frameloom.capture.symbolic.number_inputs import without_symbols
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import ConstValue, is_none
+from frameloom.capture.values.const import FALSE, ConstValue, is_none
 from frameloom.capture.values.containers.container import TupleValue
 from frameloom.capture.values.containers.dictionary import DictValue
 from frameloom.capture.values.function import BuiltinValue
@@ -51,6 +51,16 @@ def _make_wrapper(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     given = [without_symbols(t.to_torch(value)) for value in args[1:]]
     options = {name: without_symbols(t.to_torch(value)) for name, value in kwargs.items()}
     return new_wrapper(t, cls, tuple(given), options)
+
+
+@knows(torch.Tensor._make_subclass, least=2, most=3, keywords="require_grad")
+def _make_subclass(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    cls, tensor = torch_function.class_of(t, args[0]), t.look(args[1])
+    is_known = cls is not torch.Tensor and is_recordable(cls)
+    if not is_known or not isinstance(tensor, TensorValue) or isinstance(tensor, WrapperValue):
+        raise Break("tensor_subclass", f"_make_subclass({cls.__name__})")
+    flag = args[2] if len(args) > 2 else kwargs.get("require_grad", FALSE)
+    return torch_function.make_subclass(t, tensor, cls, t.look(flag).truth(t))
 
 
 @knows(return_and_correct_aliasing, least=4, most=4)

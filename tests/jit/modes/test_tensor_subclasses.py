@@ -44,7 +44,18 @@ def of_the_input(x, w):
     return x.as_subclass(Plain), x.as_subclass(Plain) * w
 
 
-@pytest.mark.parametrize("fn", [made, without_gradients, written, both, of_the_input])
+def by_the_class(x, w):
+    y = Plain(x.as_subclass(torch.Tensor) * w)
+    return y + 1, y
+
+
+def detached(x, w):
+    return x * w, torch.Tensor._make_subclass(Plain, w * 2)
+
+
+@pytest.mark.parametrize(
+    "fn", [made, without_gradients, written, both, of_the_input, by_the_class, detached]
+)
 @pytest.mark.parametrize("cls", [torch.Tensor, Plain, torch.nn.Parameter])
 def test_gradients_are_those_of_the_plain_call(fn, cls):
     def seen(side):
@@ -55,7 +66,7 @@ def test_gradients_are_those_of_the_plain_call(fn, cls):
             x = cls(x) if cls is torch.nn.Parameter else x.as_subclass(cls).requires_grad_()
             results = side(x, w)
             results = results if isinstance(results, tuple) else (results,)
-            loss = sum(r.as_subclass(torch.Tensor).cos().sum() for r in results)
+            loss = sum(r.as_subclass(torch.Tensor).cos().sum() for r in results if r.requires_grad)
             loss.backward()
             found += [*results, x.grad, w.grad]
         return found
@@ -87,3 +98,54 @@ def test_lazy_parameters_get_their_shape_in_the_call():
     module, x = torch.nn.LazyLinear(3, bias=False), torch.ones(2, 4)
     assert jit(lambda m, x: m(x))(module, x).shape == (2, 3)
     torch.testing.assert_close(jit(lambda m, x: m(x))(module, x), module(x))
+
+
+def new(x):
+    return torch.nn.Parameter(x * 2)
+
+
+def new_and_used(x):
+    p = torch.nn.Parameter(x * 2)
+    return p * 3, p
+
+
+def used_alone(x):
+    p = torch.nn.Parameter(x * 2)
+    return (p * 3).sum()
+
+
+def beside_a_history(x):
+    y = x * 2
+    return y, torch.nn.Parameter(y), torch.nn.Parameter(y, requires_grad=False)
+
+
+def used_without_gradients(x):
+    p = torch.nn.Parameter(x * 2)
+    with torch.no_grad():
+        p.add_(1)
+    return p, x * 3
+
+
+@pytest.mark.parametrize(
+    "fn", [new, new_and_used, used_alone, beside_a_history, used_without_gradients]
+)
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_new_parameters_begin_histories(fn, requires_grad):
+    compiled = jit(fn)
+    for n in range(2):
+        torch.manual_seed(n)
+        x = torch.randn(3, 4, requires_grad=requires_grad)
+        got, want = compiled(x), fn(x)
+        got, want = ((r,) if isinstance(r, torch.Tensor) else r for r in (got, want))
+        for g, w in zip(got, want, strict=True):
+            assert (type(g), g.requires_grad, g.is_leaf) == (type(w), w.requires_grad, w.is_leaf)
+            torch.testing.assert_close(g, w)
+            assert [g is other for other in got] == [w is other for other in want]
+        gradients = []
+        for side in (got, want):
+            x.grad = None
+            sum(r.cos().sum() for r in side if r.requires_grad).backward()
+            gradients.append([x.grad, *(r.grad for r in side if r.is_leaf)])
+        for g, w in zip(*gradients, strict=True):
+            assert (g is None) is (w is None)
+            assert g is None or torch.equal(g, w)
