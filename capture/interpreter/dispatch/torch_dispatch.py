@@ -109,7 +109,7 @@ class Ops(TorchDispatchMode):
                 result = self._by_program(func, owners, values, named)
             else:
                 result = self.t.torch_call(func, values, named)
-            return self._returned(func, self.t.look(result))
+            return self._returned(func, values, self.t.look(result))
 
     def _by_program(
         self, func: Any, owners: list[WrapperValue], args: list[Value], kwargs: dict[str, Value]
@@ -172,10 +172,10 @@ class Ops(TorchDispatchMode):
             return TupleValue([self.taken(item) for item in obj], type(obj))
         return self.t.from_python(obj)
 
-    def _returned(self, func: Any, result: Value) -> Any:
+    def _returned(self, func: Any, args: list[Value], result: Value) -> Any:
         """Returns the result of an op for PyTorch."""
         if isinstance(result, ListValue | TupleValue):
-            items = [self._returned(func, self.t.look(item)) for item in result.items]
+            items = [self._returned(func, args, self.t.look(item)) for item in result.items]
             return items if isinstance(result, ListValue) else tuple(items)
         if not isinstance(result, TensorValue):
             return self.t.to_torch(result, func)
@@ -187,6 +187,8 @@ class Ops(TorchDispatchMode):
         if not isinstance(result, WrapperValue):
             raise Break("tensor_subclass", f"{func}, whose result is a plain tensor")
         result.view_at = self.site
+        if args and isinstance(base := args[0], WrapperValue):
+            result.base = base.base or base
         # PyTorch would detach a tensor that somebody else holds.
         made = stand_in(result.fake, result.is_inference)
         made.value = result

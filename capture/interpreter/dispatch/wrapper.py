@@ -49,6 +49,7 @@ class WrapperValue(SubclassValue):
         self.is_inference = torch.is_inference_mode_enabled()
         self.writes = 0
         self.view_at: Any = None
+        self.base: WrapperValue | None = None  # autograd counts writes for both together
 
     def getattr(self, t: Tracer, name: str) -> Value:
         if name in REFUSED or (name in ("is_leaf", "grad_fn") and self.fake.requires_grad):
@@ -77,6 +78,8 @@ class WrapperValue(SubclassValue):
         raise Break("tensor_subclass", f"{what}({self.describe()})")
 
     def note_write(self, t: Tracer) -> None:
+        if self.base is not None:
+            self.base.note_write(t)
         t.change(self)
         self.writes += 1
 

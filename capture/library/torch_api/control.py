@@ -130,8 +130,10 @@ def _loop(t: Tracer, cond_fn: Value, body_fn: Value, carried_inputs: Value) -> V
 
 
 def _is_plain(fake: Any) -> bool:
-    """Whether a tensor is on the CPU, has constant sizes, and needs no gradient."""
+    """Whether a tensor is one of the graph, is on the CPU, has constant sizes, and needs no gradient."""
     needed = fake.requires_grad and torch.is_grad_enabled()
+    if not isinstance(fake, Fake):
+        return False
     return fake.device.type == "cpu" and not isinstance(fake, SizedFake) and not needed
 
 

@@ -258,6 +258,8 @@ class Transposed(Weight):
         if func is torch.ops.aten.addmm.default:
             bias, x, w = args
             return x @ w.rows.to(x.dtype).t() * w.scale + bias
+        if func is torch.ops.aten.t.default:
+            return args[0].plain()
         return NotImplemented
 
 
