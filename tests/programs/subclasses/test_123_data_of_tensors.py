@@ -96,17 +96,3 @@ def of_a_parameter(m, x):
     m.weight.data = m.weight.data * 2
     m.bias.data.zero_()
     return m(x)
-
-
-@program(
-    grad=True,
-    graphs=0,
-    plain=True,
-    breaks="tensor_attribute",
-    args=lambda: (X.clone().requires_grad_(), X),
-)
-def of_what_autograd_has_saved(x, y):
-    y = y * 2
-    z = x * y
-    y.data = y + 1
-    return z
