@@ -8,33 +8,44 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <structmember.h>
+#if PY_VERSION_HEX >= 0x030D0000
+#include <pycore_dict.h>
+#endif
 
 #if PY_VERSION_HEX < 0x030B0000
 #error "Frameloom needs CPython 3.11 or newer"
 #endif
+#ifdef Py_GIL_DISABLED
+#error "Frameloom needs a CPython with the GIL: this one is free-threaded"
+#endif
 
 /* The reason why this CPython is not supported; NULL if it is. */
 static inline const char *version_unsupported(void) {
-#if PY_VERSION_HEX >= 0x030D0000
+#if PY_VERSION_HEX >= 0x030E0000
     return "CPython " Py_STRINGIFY(PY_MAJOR_VERSION) "." Py_STRINGIFY(
-        PY_MINOR_VERSION) " is not supported yet (3.11 and 3.12 are)";
+        PY_MINOR_VERSION) " is not supported yet (3.11 to 3.13 are)";
 #else
     return NULL;
 #endif
 }
 
-/* A number that changes whenever `dict` changes and that no other dictionary ever has; 0 if there is none.
- * 3.13 keeps values inside objects whose dictionary does not count their changes. */
-static inline uint64_t dict_version(PyObject *dict) {
-#if PY_VERSION_HEX < 0x030C0000
-    return ((PyDictObject *)dict)->ma_version_tag;
-#elif PY_VERSION_HEX < 0x030D0000
-    _Py_COMP_DIAG_PUSH _Py_COMP_DIAG_IGNORE_DEPR_DECLS return ((PyDictObject *)dict)->ma_version_tag;
-    _Py_COMP_DIAG_POP
+/* Whether the values of the dictionary lie in an object: then writing an attribute of the object changes
+ * neither its version nor anything else that can be watched. */
+static inline int dict_is_embedded(PyObject *dict) {
+#if PY_VERSION_HEX >= 0x030D0000
+    PyDictValues *values = ((PyDictObject *)dict)->ma_values;
+    return values && values->embedded;
 #else
-    (void)dict;
     return 0;
 #endif
+}
+
+/* A number that changes whenever `dict` changes and that no other dictionary ever has; 0 if there is none. */
+static inline uint64_t dict_version(PyObject *dict) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations" /* since 3.12 */
+    return dict_is_embedded(dict) ? 0 : ((PyDictObject *)dict)->ma_version_tag;
+#pragma GCC diagnostic pop
 }
 
 /* The same for a class: it changes whenever the class or one of its bases changes. 0 until an attribute
@@ -44,17 +55,19 @@ static inline uint64_t type_version(PyTypeObject *type) {
 }
 
 /* The dictionary of an instance, borrowed; `empty` if it has none yet, NULL (without an exception) if it
-   cannot have one. */
+   cannot have one. It holds its values itself afterwards, as in 3.12, so its version counts its changes. */
 static inline PyObject *instance_dict(PyObject *object, PyObject *empty) {
-#if PY_VERSION_HEX < 0x030D0000
     /* Three words before the object; the lowest bit marks values that are not in a dictionary yet (3.12). */
     if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_MANAGED_DICT)) {
         PyObject *dict = ((PyObject **)object)[-3];
-        if (dict && !((uintptr_t)dict & 1)) return dict;
+        if (dict && !((uintptr_t)dict & 1) && !dict_is_embedded(dict)) return dict;
     }
-#endif
     PyObject **at = _PyObject_GetDictPtr(object);
-    return at == NULL ? NULL : *at ? *at : empty;
+    if (at == NULL || *at == NULL) return at ? empty : NULL;
+#if PY_VERSION_HEX >= 0x030D0000
+    if (dict_is_embedded(*at) && _PyObject_SetManagedDict(object, *at) < 0) PyErr_Clear();
+#endif
+    return *at;
 }
 
 /* The class's own attribute of that name, not that of its bases; borrowed, NULL without an exception. */

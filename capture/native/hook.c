@@ -275,9 +275,6 @@ int hook_has_callback(void) { return hook.callback != NULL; }
 const char *hook_unsupported(void) {
     if (version_unsupported()) return version_unsupported();
     if (PyInterpreterState_Get() != PyInterpreterState_Main()) return "sub-interpreters are not supported";
-#ifdef Py_GIL_DISABLED
-    return "free-threaded CPython is not supported";
-#endif
     return NULL;
 }
 
