@@ -11,7 +11,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from frameloom.capture.bytecode.instruction import NOWHERE, Instr, Positions
-from frameloom.capture.bytecode.opcodes import PY312, stack_effect
+from frameloom.capture.bytecode.opcodes import LOAD_CELL, PY312, PY313, stack_effect
+
+
+def calls_with_top(function: Any) -> list[Instr]:
+    """Returns instructions that put `function` below the value on top of the stack, as its first argument."""
+    null, load = Instr("PUSH_NULL"), Instr("LOAD_CONST", function)
+    pushed = (load, null) if PY313 else (null, load)
+    return [part for instr in pushed for part in (instr, Instr("SWAP", 2))]
+
+
+def called(load: Instr) -> list[Instr]:
+    """Returns the instruction, which pushes a callable alone, and those that add the NULL for a call."""
+    return [load, Instr("PUSH_NULL"), *([] if PY313 else [Instr("SWAP", 2)])]
 
 
 class CodeBuilder:
@@ -52,22 +64,39 @@ class CodeBuilder:
         is bound to."""
         self.call_const(globals)
 
-    def call(self, count: int) -> None:
-        """Calls the function below `count` arguments; a NULL must be below the function."""
+    def load_cell(self, name: str) -> None:
+        self.emit(LOAD_CELL, name)
+
+    def call(self, count: int, names: tuple[str, ...] = ()) -> None:
+        """Calls the callable below `count` arguments, the last of which are keyword arguments with these
+        `names`. `start_callable` comes before what pushes the callable, `end_callable` after it."""
+        if PY313 and names:
+            self.load_const(names)
+            self.emit("CALL_KW", count)
+            return
+        if names:
+            self.emit("KW_NAMES", names)
         if not PY312:
             self.emit("PRECALL", count)
         self.emit("CALL", count)
 
+    def start_callable(self) -> None:
+        if not PY313:  # the NULL is below the callable
+            self.emit("PUSH_NULL")
+
+    def end_callable(self) -> None:
+        if PY313:  # the NULL is above it
+            self.emit("PUSH_NULL")
+
     def start_call(self, function: Any) -> None:
-        self.emit("PUSH_NULL")
+        self.start_callable()
         self.load_const(function)
+        self.end_callable()
 
     def start_call_after(self, function: Any) -> None:
         """Puts `function` below the value on top of the stack, which is its first argument."""
-        self.emit("PUSH_NULL")
-        self.emit("SWAP", 2)
-        self.load_const(function)
-        self.emit("SWAP", 2)
+        for instr in calls_with_top(function):
+            self.emit(instr.op, instr.arg)
 
     def call_const(self, function: Any, *constants: Any) -> None:
         self.start_call(function)
@@ -100,8 +129,7 @@ class CodeBuilder:
 
     def clear_and_delete(self, name: str) -> None:
         """Empties the list in the variable and deletes the variable."""
-        self.emit("PUSH_NULL")
-        self.load_const(list.clear)
+        self.start_call(list.clear)
         self.move(name)
         self.call(1)
         self.emit("POP_TOP")

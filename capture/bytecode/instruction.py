@@ -84,7 +84,7 @@ class Instr:
         """Returns the operand in the form that `opcode.stack_effect` expects."""
         if self.op in NAMES:
             return self.flags
-        if self.op in CONSTS or self.op in SLOTS or self.op in JUMPS:
+        if self.op in CONSTS or self.op in SLOTS or self.op in PAIRS or self.op in JUMPS:
             return 0
         return self.arg
 
@@ -232,6 +232,7 @@ def assemble(
     copied from `like`. `pools`: constants and names keep their indices in `like`."""
     slots = [*varnames, *(name for name in cellvars if name not in varnames), *freevars]
     slot = {name: position for position, name in reversed(list(enumerate(slots)))}
+    instrs = _with_halves(instrs, slot)
     free = {name: len(slots) - len(freevars) + n for n, name in enumerate(freevars)}
     consts: list[Any] = list(
         like.co_consts if pools else like.co_consts[:1]
@@ -258,7 +259,6 @@ def assemble(
             operands.append(slot[instr.arg] if not instr.flags else free[instr.arg])
         elif instr.op in PAIRS:
             first, second = (slot[name] for name in instr.arg)
-            assert max(first, second) < 16, instr
             operands.append(first << 4 | second)
         else:
             operands.append(instr.arg or 0)
@@ -276,6 +276,18 @@ def assemble(
         co_exceptiontable=_write_exception_table(instrs, offsets),
         **replace,
     )
+
+
+def _with_halves(instrs: Sequence[Instr], slot: dict[str, int]) -> list[Instr]:
+    """Writes a pair as two instructions if one of its variables has a slot that does not fit."""
+    result: list[Instr] = []
+    for instr in instrs:
+        result.append(instr)
+        if instr.op in PAIRS and any(slot[name] >= 16 for name in instr.arg):
+            half = instr.copy()  # the first half stays the target of jumps
+            (instr.op, half.op), (instr.arg, half.arg) = PAIRS[instr.op], instr.arg
+            result.append(half)
+    return result
 
 
 def _place(instrs: Sequence[Instr], operands: list[int]) -> list[int]:

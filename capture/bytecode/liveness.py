@@ -37,7 +37,7 @@ def live_before(code: CodeType) -> list[frozenset[str]]:
             if instr.op == "STORE_FAST":
                 names -= {instr.arg}
             elif instr.op in PAIRS:
-                stored = instr.op.count("STORE_FAST")
+                stored = PAIRS[instr.op].count("STORE_FAST")
                 names = (names - {*instr.arg[:stored]}) | {*instr.arg[stored:]}
             elif instr.op in SLOTS and instr.op != "MAKE_CELL":
                 names |= {instr.arg}
@@ -84,7 +84,7 @@ def _bound_after(instr: Instr, bound: frozenset[str]) -> frozenset[str]:
     if instr.op in ("STORE_FAST", "STORE_DEREF"):
         return bound | {instr.arg}
     if instr.op in PAIRS:
-        return bound | {*instr.arg[: instr.op.count("STORE_FAST")]}
+        return bound | {*instr.arg[: PAIRS[instr.op].count("STORE_FAST")]}
     if instr.op in ("DELETE_FAST", "DELETE_DEREF", "LOAD_FAST_AND_CLEAR"):
         return bound - {instr.arg}
     return bound

@@ -37,12 +37,19 @@ def _names(codes: list[int]) -> frozenset[str]:
 JUMPS = _names(opcode.hasjrel)
 NAMES = _names(opcode.hasname)
 CONSTS = _names(opcode.hasconst)
-PAIRS = frozenset(  # operand: two indices of localsplus, four bits each
-    {"LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST"}.intersection(OPMAP)
-)
+PAIRS: dict[str, tuple[str, str]] = {  # two instructions in one, with four bits of operand each
+    f"{first}_{second}": (first, second)
+    for first, second in (
+        ("LOAD_FAST", "LOAD_FAST"),
+        ("STORE_FAST", "LOAD_FAST"),
+        ("STORE_FAST", "STORE_FAST"),
+    )
+    if f"{first}_{second}" in OPMAP
+}
 SLOTS = (  # operand: index of localsplus
     _names(opcode.haslocal) | _names(opcode.hasfree)
-) - PAIRS
+) - PAIRS.keys()
+LOAD_CELL = "LOAD_FAST" if PY313 else "LOAD_CLOSURE"  # pushes a cell itself, not its content
 
 # The number of low bits of a name operand that are not part of the name's index.
 FLAG_BITS: dict[str, int] = {"LOAD_GLOBAL": 1}
@@ -58,11 +65,15 @@ NO_FALLTHROUGH = UNCONDITIONAL_JUMPS | {
 # pushed.
 END_FOR_LENGTH = 2 if PY313 else 1
 
+# Since 3.13 these take a bool itself, which TO_BOOL makes of any other value.
+TAKES_BOOL = frozenset({"POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "UNARY_NOT"} if PY313 else ())
+
 # Opcodes that leave no new value on the stack; others leave at least one result on top.
 LEAVES_NOTHING = frozenset(
     name
     for name in OPMAP
-    if name.startswith(("STORE_", "DELETE_", "POP_", "JUMP", "RERAISE", "RAISE"))
+    if (name.startswith(("STORE_", "DELETE_", "POP_", "JUMP", "RERAISE", "RAISE"))
+    and not name.endswith("_LOAD_FAST"))
     or name in (
         "LIST_APPEND", "LIST_EXTEND", "SET_ADD", "SET_UPDATE", "MAP_ADD", "DICT_MERGE", "DICT_UPDATE", "NOP",
         "RESUME", "SETUP_ANNOTATIONS", "COPY_FREE_VARS", "MAKE_CELL", "END_FOR", "PRECALL",

@@ -284,8 +284,8 @@ def call_operands(at: Instr) -> int:
     """Returns how many stack entries a call instruction pops."""
     if at.op == "CALL_FUNCTION_EX":
         return 3 + (at.arg & 1)
-    assert at.op == "CALL", at
-    return int(at.arg) + 2
+    assert at.op in ("CALL", "CALL_KW"), at
+    return int(at.arg) + (3 if at.op == "CALL_KW" else 2)
 
 
 def broken_at(t: Tracer, point: Point, cause: Break) -> Broken:

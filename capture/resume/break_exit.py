@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from frameloom.capture.bytecode.emitter import called
 from frameloom.capture.bytecode.instruction import Handler, Instr, decode
 from frameloom.capture.bytecode.opcodes import (
     END_FOR_LENGTH,
     NO_FALLTHROUGH,
     PY312,
+    PY313,
+    TAKES_BOOL,
     results,
     stack_effect,
 )
@@ -100,9 +103,16 @@ def _stack_after(at: Instr, before: list[bool], jump: bool) -> tuple[bool, ...]:
     """Returns which stack entries are values after the instruction; the others are NULL."""
     depth = len(before) + stack_effect(at.op, at.number(), jump)
     if loads_method(at) or (at.op == "LOAD_GLOBAL" and at.flags & 1):
-        return (*before[: depth - 2], False, True)
+        return (*before[: depth - 2], PY313, not PY313)
     fresh = results(at.op, at.number(), jump)
     return (*before[: depth - fresh], *[True] * fresh)
+
+
+def _landing(at: Instr) -> list[Instr]:
+    """Returns where the jump of an instruction leads: FOR_ITER skips the end of its loop."""
+    ends_loop = at.op == "FOR_ITER" and PY312
+    ops = ("END_FOR", "POP_TOP")[:END_FOR_LENGTH] if ends_loop else ("NOP",)
+    return [Instr(op, positions=at.positions) for op in ops]
 
 
 def loads_method(at: Instr) -> bool:
@@ -176,24 +186,23 @@ class ExitWriter:
                 self._add(code, body[index].copy())
         own = body[at.index].copy()
         own.target = None
-        extra: list[Instr] = []
+        steps = [own]
         if loads_method(at):
             own.op, own.flags = (
                 ("LOAD_ATTR", 0) if at.op == "LOAD_METHOD" else (own.op, own.flags & ~1)
             )
-            extra = [Instr("PUSH_NULL"), Instr("SWAP", 2)]
-        self._add(code, own)
-        for instr in extra:
+            steps = called(own)
+        elif at.op in TAKES_BOOL:  # the interpreter asks only here for the truth of any value
+            steps = [Instr("TO_BOOL"), own]
+        for instr in steps:
             instr.positions, instr.handler = at.positions, own.handler
             self._add(code, instr)
         for number, frame_exit in enumerate(self.exits):
             if frame_exit.jump:
-                landing = Instr(
-                    "END_FOR" if at.op == "FOR_ITER" and PY312 else "NOP", positions=at.positions
-                )
+                landing = _landing(at)
                 own.op = own.op.replace("BACKWARD", "FORWARD")
-                own.target = landing
-                code.instrs.append(landing)
+                own.target = landing[0]
+                code.instrs += landing
             self._leave(writer, number, frame_exit, level, driving)
 
     def _add(self, code: CodeBuilder, instr: Instr) -> None:
@@ -269,7 +278,7 @@ class ExitWriter:
     def _load_state(self, code: CodeBuilder, spec: ResumeSpec, names: list[str]) -> None:
         for name in spec.slots:
             if name in spec.cells:
-                code.emit("LOAD_CLOSURE", name)
+                code.load_cell(name)
             else:
                 code.move(name)  # so the frame that is left does not keep it alive
         for name in names:
@@ -277,9 +286,10 @@ class ExitWriter:
 
     # --- break functions of inlined calls
     def load_break_function(self, code: CodeBuilder, level: int) -> None:
-        """Pushes the function that runs the frame at `level` and those inside it."""
-        code.start_call(weakref.ref(self.break_function(level)))
-        code.call(0)
+        """Starts a call of the function that runs the frame at `level` and those inside it."""
+        code.start_callable()
+        code.call_const(weakref.ref(self.break_function(level)))
+        code.end_callable()
 
     def break_function(self, level: int) -> FunctionType:
         state, own = self.states[level], self.specs[level]
@@ -293,7 +303,6 @@ class ExitWriter:
         writer.code.clear_and_delete(STATE)
         push_stack(writer.code, own)
         if inner:
-            writer.code.emit("PUSH_NULL")
             self.load_break_function(writer.code, level + 1)
             for name in names:
                 writer.code.move(name)

@@ -120,9 +120,7 @@ class Rebuilder:
                 self.load_tuple(operand)
             else:
                 self.code.load_const(operand)
-        if named:
-            self.code.emit("KW_NAMES", tuple(named))
-        self.code.call(len(operands) + len(named))
+        self.code.call(len(operands) + len(named), tuple(named))
 
     def do(self, function: Any, /, *operands: Any) -> None:
         """Calls a function only for what it does."""

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.bytecode.emitter import CodeBuilder
+from frameloom.capture.bytecode.emitter import CodeBuilder, calls_with_top
 from frameloom.capture.bytecode.instruction import Handler, Instr, assemble, decode
+from frameloom.capture.bytecode.opcodes import LOAD_CELL, PY313
 from frameloom.capture.interpreter.frame import Frame
 from frameloom.capture.interpreter.last_references import check_ends
 from frameloom.capture.values.base import NULL, Raised, Value
@@ -146,7 +147,7 @@ class FrameWriter:
         self.parameters = parameters
         self.preludes: dict[int, list[Instr]] = {}
         self.code = CodeBuilder(
-            {name: "LOAD_CLOSURE" if name in cells else "LOAD_FAST" for name in parameters}
+            {name: LOAD_CELL if name in cells else "LOAD_FAST" for name in parameters}
         )
 
     def enter(self) -> None:
@@ -191,19 +192,15 @@ class FrameWriter:
                 calls = [call for call in following if call.op in ("PRECALL", "CALL")]
                 if calls:
                     loads = [self._variable("__class__"), self._variable(code.co_varnames[0])]
-                    swap = [Instr("LOAD_CONST", call_super), Instr("SWAP", 2)]
+                    # Since 3.13 a NULL is between them.
+                    swap = [Instr("LOAD_CONST", call_super), Instr("SWAP", 3 if PY313 else 2)]
                     preludes[calls[0].index] = [*swap, *loads]
                 for call in calls:
                     call.arg = 3
             elif instr.op == "LOAD_SUPER_ATTR" and not instr.flags & 2:
                 instr.op, instr.flags = "LOAD_ATTR", instr.flags & 1
-                pack = [Instr("BUILD_TUPLE", 3), Instr("PUSH_NULL"), Instr("SWAP", 2)]
-                call_it = [
-                    Instr("LOAD_CONST", call_super_packed),
-                    Instr("SWAP", 2),
-                    Instr("CALL", 1),
-                ]
-                preludes[instr.index] = [*pack, *call_it]
+                start = calls_with_top(call_super_packed)
+                preludes[instr.index] = [Instr("BUILD_TUPLE", 3), *start, Instr("CALL", 1)]
         for index, prelude in preludes.items():
             for instr in prelude:
                 instr.positions, instr.handler = copies[index].positions, copies[index].handler
@@ -229,8 +226,9 @@ class FrameWriter:
     def call_inner(self, function: FunctionType, count: int, at: Instr) -> None:
         """Writes a call of a function with the inner frames' state in place of the call at `at`: same
         handler, same source position."""
-        self.code.emit("PUSH_NULL")
+        self.code.start_callable()
         self.code.call_const(weakref.ref(function))
+        self.code.end_callable()
         for number in range(count):
             self.code.move(f".i{number}")
         start = len(self.code.instrs)
@@ -281,7 +279,7 @@ def enter(t: Tracer, spec: ResumeSpec, slots: tuple[Any, ...]) -> Value:
 def _keeps_result(spec: ResumeSpec) -> bool:
     """Whether the next instruction stores the top of the stack in a variable, or drops it."""
     at = decode(spec.code)[spec.index]
-    return spec.inner is None and at.op in ("STORE_FAST", "POP_TOP")
+    return spec.inner is None and at.op.startswith(("STORE_FAST", "POP_TOP"))
 
 
 def _enter(t: Tracer, spec: ResumeSpec, state: list[tuple[Any, Origin]], root: bool) -> Value:

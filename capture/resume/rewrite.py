@@ -368,7 +368,6 @@ class RootWriter:
         for value in states[0].stack:
             r.load(value)
         if len(states) > 1:
-            code.emit("PUSH_NULL")
             exit_writer.load_break_function(code, 1)
             for state, spec in reversed(list(zip(states[1:], exit_writer.specs[1:], strict=True))):
                 r.load_all(_state_values(state, spec))

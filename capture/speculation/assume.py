@@ -186,6 +186,7 @@ def is_asserted(frame: Frame | None) -> bool:
     if frame is None:
         return False
     instrs, at = frame.instrs, frame.at.index + 1
+    at += at < len(instrs) and instrs[at].op == "TO_BOOL"
     if at >= len(instrs) or not instrs[at].op.startswith("POP_JUMP"):
         return False
     return side_that_does_not_raise(instrs, instrs[at]) is not None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from frameloom.capture.bytecode.opcodes import COMPARE_OPS, compare_index
+from frameloom.capture.bytecode.opcodes import COMPARE_OPS, PAIRS, compare_index
 from frameloom.capture.values.const import ConstValue, boolean
 from frameloom.capture.values.numbers.size_truth import compared_sizes
 
@@ -75,6 +75,8 @@ class Jump(NamedTuple):
 def _jump(at: Instr | None) -> Jump | None:
     if at is None:
         return None
+    if at.op == "TO_BOOL":  # CPython 3.13
+        return _jump(at.next)
     if at.op in KEEPS:
         return Jump(KEEPS[at.op], at.target, at.next, keeps=True)
     if at.op == "COPY" and at.arg == 1:  # CPython 3.12
@@ -94,8 +96,13 @@ def _step(frame: Frame, at: Instr, stack: list[Value]) -> bool:
     """Executes the instruction on the stack; returns False if it may have an effect."""
     if at.op == "LOAD_CONST":
         stack.append(frame.t.from_python(at.arg))
-    elif at.op == "LOAD_FAST" and at.arg in frame.slots:
-        stack.append(frame.t.look(frame.slots[at.arg]))
+    elif at.op in ("LOAD_FAST", "LOAD_FAST_LOAD_FAST"):
+        names = at.arg if at.op in PAIRS else (at.arg,)
+        if not frame.slots.keys() >= {*names}:
+            return False
+        stack += [frame.t.look(frame.slots[name]) for name in names]
+    elif at.op == "TO_BOOL" and stack:
+        return _truth(stack[-1]) is not None
     elif at.op == "IS_OP" and len(stack) > 1:
         others = [_is_none(stack.pop()) for _ in range(2)]
         if None in others or True not in others:

@@ -89,7 +89,7 @@ class CellValue(Value):
 
     def rebuild(self, r: Rebuilder) -> None:
         if self.slot is not None:
-            r.code.emit("LOAD_CLOSURE", self.slot)
+            r.code.load_cell(self.slot)
             return
         r.call(CellType)
         r.keep(self)

@@ -93,7 +93,7 @@ def is_called_bare(instrs: list[Instr], at: int) -> bool:
     """Whether the value that was just loaded is called without arguments, or may be called so in code that is
     not visible here."""
     at += 1
-    while instrs[at].op in ("PRECALL", "CACHE"):
+    while instrs[at].op in ("PRECALL", "CACHE", "PUSH_NULL"):
         at += 1
     if instrs[at].op == "CALL":
         return instrs[at].arg == 0

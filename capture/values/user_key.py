@@ -133,7 +133,7 @@ def _only_computes(cls: type, method: Any) -> bool:
         return False
     for step in dis.get_instructions(code):
         head = step.opname.partition("_")[0]
-        if head in ("STORE", "DELETE", "IMPORT") and step.opname != "STORE_FAST":
+        if head in ("STORE", "DELETE", "IMPORT") and not step.opname.startswith("STORE_FAST"):
             return False
         if step.opname == "LOAD_GLOBAL":
             target = method.__globals__.get(step.argval, MISSING)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from frameloom.capture.bytecode.opcodes import PAIRS, TAKES_BOOL
 from frameloom.capture.interpreter.opcodes.calls import call_with, set_function_part
 from frameloom.capture.interpreter.opcodes.load_store import load_local, store_local
 from frameloom.capture.interpreter.opcodes.operators import push_formatted
@@ -19,27 +20,21 @@ if TYPE_CHECKING:
     from frameloom.capture.interpreter.frame import Frame
 
 
-@handles("LOAD_FAST_LOAD_FAST")
-def load_fast_load_fast(frame: Frame, ins: Instr) -> None:
-    for name in ins.arg:
-        load_local(frame, name)
-
-
-@handles("STORE_FAST_LOAD_FAST")
-def store_fast_load_fast(frame: Frame, ins: Instr) -> None:
-    store_local(frame, ins.arg[0])
-    load_local(frame, ins.arg[1])
-
-
-@handles("STORE_FAST_STORE_FAST")
-def store_fast_store_fast(frame: Frame, ins: Instr) -> None:
-    for name in ins.arg:
-        store_local(frame, name)
+@handles("LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST")
+def two_locals(frame: Frame, ins: Instr) -> None:
+    for half, name in zip(PAIRS[ins.op], ins.arg, strict=True):
+        if half == "LOAD_FAST":
+            load_local(frame, name)
+        else:
+            store_local(frame, name)
 
 
 @handles("TO_BOOL")
 def to_bool(frame: Frame, ins: Instr) -> None:
-    frame.push(boolean(frame.pop().truth(frame.t)))
+    """Does nothing before an instruction that asks for the truth of any value here: a jump knows what depends
+    on the answer. COMPARE_OP with the bit for a bool comes only before a jump."""
+    if ins.next is None or ins.next.op not in TAKES_BOOL:
+        frame.push(boolean(frame.pop().truth(frame.t)))
 
 
 @handles("CALL_KW")
