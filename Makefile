@@ -1,5 +1,5 @@
 # Each target makes its own virtual environment and installs what it needs into it; nothing else beforehand
-# but Python (3.11 or 3.12) and a C++ compiler.
+# but Python (3.11 to 3.13) and a C++ compiler.
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 # PyTorch's CPU builds do not bring it; the tests compile for GPUs without having one.

@@ -12,7 +12,7 @@ from types import AsyncGeneratorType, CodeType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture import _capture
-from frameloom.capture.bytecode.opcodes import PY312
+from frameloom.capture.bytecode.opcodes import PY312, PY313
 from frameloom.capture.values.base import Raised, Value, ignoring
 from frameloom.capture.values.const import NONE, ConstValue, is_none
 from frameloom.capture.values.containers.iterator import IteratorValue
@@ -131,18 +131,21 @@ class SuspendableValue(Value):
     def _throw_at_end(self, t: Tracer) -> None:
         """Raises if nothing may be thrown into an object that has ended."""
 
-    def close(self, t: Tracer) -> None:
+    def close(self, t: Tracer) -> Value:
+        """Since 3.13 the result is what the generator returns when it is closed."""
         self._enter(t)
         if self.finished or not self.started:
             self.finished = True
-            return
+            return NONE
         try:
             self.throw(t, Raised(ExceptionValue(GeneratorExit, [])))
         except Raised as raised:
+            if PY313 and raised.is_a(StopIteration):
+                return raised.value.getattr(t, "value")
             if not raised.is_a(GeneratorExit, StopIteration):
                 raise
-        else:
-            t.raise_(RuntimeError, f"{self.kind} ignored GeneratorExit")
+            return NONE
+        t.raise_(RuntimeError, f"{self.kind} ignored GeneratorExit")
 
     def delegate(self, t: Tracer) -> Value | None:
         """Returns the inner iterator if the frame waits in a `yield from` or an `await`."""
@@ -246,12 +249,11 @@ class SuspendableValue(Value):
         if self.finished:
             r.code.call_const(self.ended)
             return
-        r.code.emit("PUSH_NULL")
+        r.code.start_callable()
         r.load(self.function)
+        r.code.end_callable()
         r.load_all([*self.args, *self.kwargs.values()])
-        if self.kwargs:
-            r.code.emit("KW_NAMES", tuple(self.kwargs))
-        r.code.call(len(self.args) + len(self.kwargs))
+        r.code.call(len(self.args) + len(self.kwargs), tuple(self.kwargs))
 
 
 class GeneratorValue(SuspendableValue, IteratorValue):

@@ -87,12 +87,22 @@ def _add_note(t: Tracer, args: Args, kwargs: Kwargs) -> None:
 
 @knows(sys.exc_info)
 def _exc_info(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """Outside of any captured handler, the exception is the one that the caller handles."""
+    return TupleValue(_handled(t))
+
+
+@knows(sys.exception)
+def _exception_now(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return _handled(t)[1]
+
+
+def _handled(t: Tracer) -> list[Value]:
+    """Returns the three values of `sys.exc_info()`. Outside of any captured handler, the exception is the one
+    that the caller handles."""
     if not t.handling:
-        return TupleValue([CallersExceptionValue(part) for part in range(3)])
+        return [CallersExceptionValue(part) for part in range(3)]
     value = t.handling[-1].value
     assert isinstance(value, ExceptionValue)
-    return TupleValue([t.pinned(value.cls), value, TracebackValue(value)])
+    return [t.pinned(value.cls), value, TracebackValue(value)]
 
 
 def _method_of_mode(name: str) -> Known:

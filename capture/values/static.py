@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MethodDescriptorType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,6 +35,9 @@ from frameloom.errors import Break
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
     from frameloom.capture.resume.reconstruct import Rebuilder
+
+# A class gives them as they are, like any object that does not bind itself to classes.
+NATIVE_METHODS = MethodDescriptorType, WrapperDescriptorType
 
 
 class ClassValue(ExistingValue):
@@ -107,14 +116,14 @@ class ClassValue(ExistingValue):
         value = getattr(self.real, name, MISSING)
         if value is MISSING:  # __abstractmethods__
             raise Break("exception", f"{self.describe()}.{name}")
-        if getter is not MISSING:
+        if getter is not MISSING and (value is not attribute or isinstance(value, NATIVE_METHODS)):
             if callable(value):
                 return BuiltinValue(value)
             if is_constant(value):
                 return ConstValue(value)
-            if value is not attribute:
-                raise Break("attribute", f"{self.describe()}.{name}")
-        return t.look(t.wrap(value, t.class_origin(self.real).child("attr", name)))
+            raise Break("attribute", f"{self.describe()}.{name}")
+        load = "attr" if getter is MISSING else "class_attr"  # guards must not bind it
+        return t.look(t.wrap(value, t.class_origin(self.real).child(load, name)))
 
     def getitem(self, t: Tracer, key: Value) -> Value:
         of_metaclass = class_attribute(type(self.real), "__getitem__")
