@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from frameloom.capture.bytecode.opcodes import PAIRS, TAKES_BOOL
 from frameloom.capture.interpreter.opcodes.calls import call_with, set_function_part
 from frameloom.capture.interpreter.opcodes.load_store import load_local, store_local
-from frameloom.capture.interpreter.opcodes.operators import push_formatted
+from frameloom.capture.interpreter.opcodes.operators import CONVERSIONS, text_of
 from frameloom.capture.interpreter.opcodes.registry import handles
 from frameloom.capture.values.const import ConstValue, boolean
 
@@ -51,15 +51,15 @@ def set_function_attribute(frame: Frame, ins: Instr) -> None:
 
 @handles("CONVERT_VALUE")
 def convert_value(frame: Frame, ins: Instr) -> None:
-    frame.push(frame.t.call_builtin((None, str, repr, ascii)[ins.arg], [frame.pop()], {}))
+    frame.push(text_of(frame, ins, CONVERSIONS[ins.arg], frame.pop()))
 
 
 @handles("FORMAT_SIMPLE")
 def format_simple(frame: Frame, ins: Instr) -> None:
-    push_formatted(frame, ins, frame.pop(), ConstValue(""))
+    frame.push(text_of(frame, ins, format, frame.pop(), ConstValue("")))
 
 
 @handles("FORMAT_WITH_SPEC")
 def format_with_spec(frame: Frame, ins: Instr) -> None:
     spec, value = frame.pop(), frame.pop()
-    push_formatted(frame, ins, value, spec)
+    frame.push(text_of(frame, ins, format, value, spec))

@@ -121,31 +121,28 @@ def build_slice(frame: Frame, ins: Instr) -> None:
     frame.push(SliceValue(bounds[0], bounds[1], bounds[2] if ins.arg == 3 else ConstValue(None)))
 
 
+CONVERSIONS = (None, str, repr, ascii)
+
+
 @handles("FORMAT_VALUE")
 def format_value(frame: Frame, ins: Instr) -> None:
     spec = frame.pop() if ins.arg & 4 else ConstValue("")
-    push_formatted(frame, ins, frame.pop(), spec, (None, str, repr, ascii)[ins.arg & 3])
+    value, convert = frame.pop(), CONVERSIONS[ins.arg & 3]
+    if convert is not None:
+        value = text_of(frame, ins, convert, value)
+    frame.push(text_of(frame, ins, format, value, spec))
 
 
-def push_formatted(
-    frame: Frame, ins: Instr, value: Value, spec: Value, convert: Callable[[Any], str] | None = None
-) -> None:
-    """Pushes the text of a value in an f-string."""
+def text_of(frame: Frame, ins: Instr, fn: Callable[..., str], value: Value, *spec: Value) -> Value:
+    """Returns the text that a function makes of a value in an f-string."""
     site = (frame.code, ins.index)
     if isinstance(value, TensorValue) and not frame.t.session.is_avoided(*site):
-        frame.push(TensorTextValue(site))
-        return
+        return TensorTextValue(site)
     if isinstance(value, TensorTextValue):
-        frame.push(value)
-        return
-    if shows_sizes(frame.t, value) and isinstance(spec, ConstValue):
-        if convert is not None:
-            value = SizeTextValue(frame.t, convert, [value])
-        frame.push(SizeTextValue(frame.t, format, [value, spec]))
-        return
-    if convert is not None:
-        value = frame.t.call_builtin(convert, [value], {})
-    frame.push(frame.t.call_builtin(format, [value, spec], {}))
+        return value
+    if shows_sizes(frame.t, value) and all(isinstance(s, ConstValue) for s in spec):
+        return SizeTextValue(frame.t, fn, [value, *spec])
+    return frame.t.call_builtin(fn, [value, *spec], {})
 
 
 @handles("BUILD_STRING")
