@@ -381,6 +381,8 @@ class BoundMethodValue(Value):
             owner = t.look(self.owner)
             of = owner.real if isinstance(owner.real, type) else owner.type()
             return t.from_python(f"{of.__qualname__}.{self.func.real.__name__}")
+        if name == "__get__" and name in vars(kind):  # since 3.13 it gives the bound method itself
+            raise Break("attribute", f"{self.describe()}.__get__")
         is_without = name == "__module__" and kind is MethodWrapperType
         is_defined = hasattr(kind, name) or isinstance(self.func, FunctionValue)
         if is_without or not is_defined:

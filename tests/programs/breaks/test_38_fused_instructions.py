@@ -6,6 +6,7 @@ PYTEST_DONT_REWRITE
 
 import functools
 import sys
+import types
 
 import torch
 
@@ -207,3 +208,15 @@ class WithOther:
 @program(graphs=2, calls=[(X, cls) for cls in (WithPartial, WithOther, WithPartial)])
 def partial_read_from_a_class(x, cls):
     return cls.scaled(x), cls.scaled is SCALED, cls.scaled.keywords
+
+
+class Named:
+    def own(self):
+        return self
+
+
+@program(breaks="attribute unknown_call" if "__get__" in vars(types.MethodType) else "")
+def bound_method_bound_again(x):
+    one, other = Named(), Named()
+    method = one.own.__get__(other, Named)
+    return x + 1, method() is one, method() is other
