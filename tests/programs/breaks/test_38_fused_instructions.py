@@ -67,7 +67,13 @@ def truth_of_a_comparison_of_three(x):
     return x - s
 
 
-@program(graphs=3, breaks="print print", calls=[(X, Answer(True)), (X, Answer(False))], before=LOG.clear, state=lambda: list(LOG))
+@program(
+    graphs=3,
+    breaks="print print",
+    calls=[(X, Answer(True)), (X, Answer(False))],
+    before=LOG.clear,
+    state=lambda: list(LOG),
+)
 def truth_of_an_object_around_a_break(x, a):
     y = x * 2 if a else x * 3
     print("between")
