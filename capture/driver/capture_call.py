@@ -242,6 +242,8 @@ class Capture:
                 raise FailsWhenCompiling
             if self.has_failed:  # it fails with either answer
                 self.session.reports_compiling = True
+        if broken.cause.kind in FAILURES and self.session.dynamic_policy.replaces_ones:
+            raise ReplacedHint
         if broken.cause.kind == "gradient":
             return self._plain(NEEDS_GRADIENT)
         self._count_ops()

@@ -37,6 +37,7 @@ from frameloom.capture.interpreter.call_rules import (
 from frameloom.capture.interpreter.classes import bare_instance, construct
 from frameloom.capture.interpreter.identity import note_bases
 from frameloom.capture.interpreter.mappings import fill_dict
+from frameloom.capture.values.arrays.ndarray import ArrayValue
 from frameloom.capture.values.base import NotConstant, Value, ignoring
 from frameloom.capture.values.const import TRUE, ConstValue, boolean
 from frameloom.capture.values.containers.container import ListValue, TupleValue, plain
@@ -116,8 +117,13 @@ breaks(
 @knows(len, least=1, most=1)
 def _len(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = t.look(args[0])
-    if isinstance(value, TensorValue) and value.fake.ndim and isinstance(value.fake.shape[0], Size):
-        return t.from_python(value.fake.shape[0])
+    tensor = value.tensor(t) if isinstance(value, ArrayValue) else value
+    if (
+        isinstance(tensor, TensorValue)
+        and tensor.fake.ndim
+        and isinstance(tensor.fake.shape[0], Size)
+    ):
+        return t.from_python(tensor.fake.shape[0])
     return ConstValue(value.length(t))
 
 

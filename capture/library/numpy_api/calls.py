@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs
+from frameloom.capture.interpreter.convert import to_torch
 from frameloom.capture.library.numpy_api.samples import (
     Constant,
     Number,
@@ -26,10 +27,12 @@ from frameloom.capture.library.numpy_api.samples import (
     call_numpy,
     map_arguments,
 )
+from frameloom.capture.library.numpy_api.sizes import agreed, note_sizes
 from frameloom.capture.values.arrays.ndarray import ARRAY_CLASSES, ArrayValue
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NUMPY_DTYPES, NUMPY_SCALARS, ConstValue
 from frameloom.capture.values.containers.container import ListValue, SliceValue, TupleValue
+from frameloom.capture.values.numbers.size import size_of
 from frameloom.capture.values.policy import is_pure
 from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.tensor import TensorValue
@@ -87,10 +90,11 @@ def _captured(t: Tracer, function: Function, args: Args, kwargs: Kwargs) -> Valu
     arrays: dict[int, ArrayValue] = {}  # by id of the Fake
     given = [_argument(t, function, value, arrays) for value in args]
     named = {name: _argument(t, function, value, arrays) for name, value in kwargs.items()}
-    if not arrays:
+    sized = note_sizes([given, named])
+    if not arrays and not (sized and function.creates):
         known = _constant(t, function, given, named)
         return t.evaluate(function.fn, args, kwargs) if known is None else known
-    described = ask(function.fn, given, named)
+    described, asked = ask(function.fn, given, named), (given, dict(named))
     out = named.pop("out", None)
     if out is not None or function.writes:
         _check_writes(function, args[0] if function.writes else kwargs["out"], out)
@@ -99,13 +103,16 @@ def _captured(t: Tracer, function: Function, args: Args, kwargs: Kwargs) -> Valu
     if function.writes:
         values[0] = _uncounted(t, values[0])
     made: Value | None = None
-    if function.writes or out is not None or _has_new(described):
+    if function.writes or out is not None or sized or _has_new(described):
         if function.compute is None:
             raise Break("numpy", f"{function.name}(...)")
         made = t.look(t.torch_call(function.compute, values, options))
     if out is not None:
         assert made is not None
         t.torch_call(torch.Tensor.copy_, [_uncounted(t, t.from_python(out)), made], {})
+    if sized:
+        assert made is not None
+        described = agreed(function.fn, *asked, described, to_torch(t, made))
     return _result(t, function, described, made, arrays)
 
 
@@ -128,6 +135,8 @@ def _argument(t: Tracer, function: Function, value: Value, arrays: dict[int, Arr
         return items if value.type() is list else tuple(items)
     if isinstance(value, SliceValue):
         return slice(*(_argument(t, function, bound, arrays) for bound in value.bounds))
+    if (size := size_of(value)) is not None:
+        return size
     if isinstance(value, ConstValue):
         return value.constant()
     if isinstance(value, ClassValue) and issubclass(value.real, DTYPE_NAMES):
@@ -177,7 +186,7 @@ def _result(
     if described.same is not None:
         return arrays[id(described.same)]
     if described.shares is not None:
-        source, place = arrays[id(described.shares)].tensor(t), ConstValue(described.offset)
+        source, place = arrays[id(described.shares)].tensor(t), t.from_python(described.offset)
         layout = [t.from_python(described.shape), t.from_python(described.strides)]
         viewed = t.look(t.torch_call(torch.as_strided, [source, *layout, place], {}))
         assert isinstance(viewed, TensorValue)

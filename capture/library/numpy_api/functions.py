@@ -22,13 +22,14 @@ from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.values.arrays.ndarray import COMPUTED_ATTRIBUTES
 from frameloom.capture.values.const import DTYPE_CLASSES, NUMPY_DTYPES, NUMPY_SCALARS
 from frameloom.errors import Break
+from frameloom.ir.symbolic.expr import Size
 
 VIEWS = (
     "transpose swapaxes moveaxis rollaxis squeeze expand_dims atleast_1d atleast_2d atleast_3d split "
     "array_split hsplit vsplit dsplit"
 )
 VIEW_METHODS = "transpose swapaxes squeeze view"
-CREATORS = "zeros ones full empty arange linspace logspace eye identity tri"
+CREATORS = "zeros ones full empty linspace logspace eye identity tri"
 # Views for some arguments, new arrays for others.
 BOTH = "real imag"
 COMPUTED = (
@@ -113,6 +114,16 @@ def _ravel(array: torch.Tensor, order: str = "C") -> torch.Tensor:
     return _reshape(array, -1, order=order)
 
 
+def _reversed(array: torch.Tensor) -> torch.Tensor:
+    return array.permute(*range(array.ndim - 1, -1, -1))
+
+
+def _arange(*bounds: Any, dtype: Any = None) -> torch.Tensor:
+    if not all(isinstance(n, int | Size) for n in bounds):
+        raise Break("numpy", "arange(...) of these arguments")
+    return cast(torch.arange(*bounds), NUMPY.dtype(int if dtype is None else dtype))
+
+
 def _where(condition: Any, left: Any, right: Any) -> torch.Tensor:
     dtype = NUMPY.result_type(*(dtype_of(a) if isinstance(a, Fake) else a for a in (left, right)))
     return torch.where(cast(condition, NUMPY.dtype(bool)), cast(left, dtype), cast(right, dtype))
@@ -149,9 +160,10 @@ def _fill(array: torch.Tensor, value: Any) -> None:
 if NUMPY_DTYPES:
     import numpy as NUMPY
 
-    _register(NUMPY, VIEWS, None)
+    _register(NUMPY, VIEWS, _of_module)
     _register(NUMPY, BOTH + " " + COMPUTED, _of_module)
     _register(NUMPY, CREATORS, _of_module, creates=True)
+    captures(NUMPY.arange, _arange, creates=True)
     captures(NUMPY.where, _where)
     for _fn in (NUMPY.array, NUMPY.asarray, NUMPY.ascontiguousarray):
         captures(_fn, _array, creates=True)
@@ -161,8 +173,9 @@ if NUMPY_DTYPES:
     captures(NUMPY.ndarray.flatten, _ravel)
     for _cls in (NUMPY.ndarray, NUMPY.generic):
         _register(_cls, METHODS, _of_array)
-        _register(_cls, VIEW_METHODS, None)
+        _register(_cls, VIEW_METHODS, _of_array)
     captures(NUMPY.ndarray.__setitem__, _set_item, writes=True)
     captures(NUMPY.ndarray.fill, _fill, writes=True)
     for _name, _read in COMPUTED_ATTRIBUTES.items():
-        captures(_read, _through(_name, _of_module(_name)) if _name in ("real", "imag") else None)
+        of_tensor = {"T": _reversed, "mT": _read}.get(_name)
+        captures(_read, of_tensor or _through(_name, _of_module(_name)))

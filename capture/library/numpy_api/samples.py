@@ -7,6 +7,7 @@ with ones, and a call with different answers breaks.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ from frameloom.capture.guards.thread_warnings import warnings_here
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.values.const import NUMPY_DTYPES
 from frameloom.errors import Break, first_line, let_mistakes_through
+from frameloom.ir.symbolic.atoms import evaluated
+from frameloom.ir.symbolic.expr import Size, Symbol
 
 if NUMPY_DTYPES:
     import numpy
@@ -51,28 +54,43 @@ class Constant(NamedTuple):
 
 
 class Samples:
-    """The sample arrays of one call. Fakes that share memory have samples that share memory."""
+    """The sample arrays of one call, for these values of the symbols in sizes. Fakes that share memory have
+    samples that share memory."""
 
-    def __init__(self, fakes: list[Fake], element: int) -> None:
+    def __init__(self, fakes: list[Fake], element: int, at: Callable[[Symbol], int]) -> None:
+        self._at = at
         sizes: dict[int, int] = {}
         for fake in fakes:
-            if not all(type(n) is int for n in (*fake.shape, *fake.stride())):
-                raise Break("numpy", "an array of which sizes vary")
             key = id(fake.memory)
-            sizes[key] = max(sizes.get(key, 1), _end(fake) * fake.itemsize)
+            sizes[key] = max(sizes.get(key, 1), self._end(fake) * fake.itemsize)
         self._memory = {key: numpy.zeros(size, numpy.uint8) for key, size in sizes.items()}
         self._arrays: dict[int, tuple[Fake, Any]] = {}
         for fake in fakes:
             self._arrays.setdefault(id(fake), (fake, self._sample(fake, element)))
 
     def _sample(self, fake: Fake, element: int) -> Any:
-        strides = [stride * fake.itemsize for stride in fake.stride()]
+        shape, strides, offset = self._layout(fake)
         array: Any = numpy.ndarray(
-            tuple(fake.shape), dtype_of(fake), self._memory[id(fake.memory)],
-            fake.storage_offset() * fake.itemsize, strides,
+            shape, dtype_of(fake), self._memory[id(fake.memory)],
+            offset * fake.itemsize, [stride * fake.itemsize for stride in strides],
         )  # fmt: skip
         array[...] = element
         return array
+
+    def _layout(self, fake: Fake) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        shape, strides, (offset,) = (
+            tuple(evaluated(n, self._at) for n in numbers)
+            for numbers in (fake.shape, fake.stride(), (fake.storage_offset(),))
+        )
+        return shape, strides, offset
+
+    def _end(self, fake: Fake) -> int:
+        """Returns the number of elements of its memory that the tensor reaches."""
+        shape, strides, offset = self._layout(fake)
+        if 0 in shape:
+            return offset
+        steps = ((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+        return offset + sum(steps) + 1
 
     def replaced(self, argument: Any) -> Any:
         """Returns an argument with the samples of its arrays."""
@@ -80,6 +98,8 @@ class Samples:
             return self._arrays[id(argument)][1]
         if isinstance(argument, Number):
             return self._arrays[id(argument.fake)][1][()]
+        if isinstance(argument, Size):
+            return evaluated(argument, self._at)
         return map_arguments(self.replaced, argument)
 
     def result(self, made: Any) -> Any:
@@ -120,19 +140,24 @@ class Samples:
         return None, 0
 
 
-def ask(fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Returns what NumPy's function returns for such arguments. Breaks if it raises or warns, so that plain
-    Python does so."""
+def ask(
+    fn: Callable[..., Any],
+    args: list[Any],
+    kwargs: dict[str, Any],
+    at: Callable[[Symbol], int] = operator.attrgetter("hint"),
+) -> Any:
+    """Returns what NumPy's function returns for such arguments; `at`: the values of the symbols in sizes. Breaks
+    if it raises or warns, so that plain Python does so."""
     if not REPORTS.isdisjoint(numpy.geterr().values()):
         raise Break(
             "numpy", f"{getattr(fn, '__name__', fn)}(...) where NumPy reports errors of floats"
         )
     answers = []
     for element in (0, 1):
-        samples = Samples(fakes_of([args, kwargs]), element)
+        samples = Samples(fakes_of([args, kwargs]), element, at)
         made = call_numpy(fn, samples.replaced(args), samples.replaced(kwargs))
         answers.append(samples.result(made))
-    if not _same(*answers):
+    if not same(*answers):
         raise Break(
             "numpy", f"{getattr(fn, '__name__', fn)}(...), whose result's layout depends on data"
         )
@@ -149,7 +174,7 @@ def call_numpy(fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) 
         raise Break("op_error", text) from error
 
 
-def _same(first: Any, second: Any) -> bool:
+def same(first: Any, second: Any) -> bool:
     """Whether two answers are the same. Fakes are compared by identity."""
     if isinstance(first, Result) and isinstance(second, Result):
         pairs = zip(first, second, strict=True)
@@ -158,20 +183,25 @@ def _same(first: Any, second: Any) -> bool:
         return first.value is second.value
     if type(first) is not type(second) or len(first) != len(second):
         return False
-    return all(map(_same, first, second))
+    return all(map(same, first, second))
 
 
 def fakes_of(argument: Any) -> list[Fake]:
-    fakes: list[Fake] = []
+    return [part for part in parts_of(argument) if isinstance(part, Fake)]
+
+
+def parts_of(argument: Any) -> list[Any]:
+    """Returns what is in the containers of an argument, with the Fakes of numbers."""
+    parts: list[Any] = []
 
     def visit(part: Any) -> Any:
-        if isinstance(part, Fake | Number):
-            fakes.append(part.fake if isinstance(part, Number) else part)
-            return part
-        return map_arguments(visit, part)
+        if type(part) in (tuple, list, dict, slice):
+            map_arguments(visit, part)
+        else:
+            parts.append(part.fake if isinstance(part, Number) else part)
 
     visit(argument)
-    return fakes
+    return parts
 
 
 def map_arguments(change: Callable[[Any], Any], argument: Any) -> Any:
@@ -190,11 +220,3 @@ def dtype_of(fake: Fake) -> Any:
     if dtype is None:
         raise Break("numpy", f"an array of {fake.dtype}")
     return dtype
-
-
-def _end(fake: Fake) -> int:
-    """Returns the number of elements of its memory that the tensor reaches."""
-    if not fake.numel():
-        return fake.storage_offset()
-    steps = ((size - 1) * stride for size, stride in zip(fake.shape, fake.stride(), strict=True))
-    return int(fake.storage_offset() + sum(steps) + 1)

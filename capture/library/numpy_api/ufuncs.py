@@ -15,6 +15,7 @@ from frameloom.capture.library.numpy_api.samples import dtype_of
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.values.const import NUMPY_DTYPES, NUMPY_SCALARS
 from frameloom.errors import Break
+from frameloom.ir.symbolic.expr import Size
 
 
 def _sign(operand: torch.Tensor) -> torch.Tensor:
@@ -109,6 +110,8 @@ def _kind(operand: Any) -> Any:
     if isinstance(operand, NUMPY_SCALARS):
         number: Any = operand
         return number.dtype
+    if isinstance(operand, Size):
+        return int
     return NUMPY.dtype(bool) if type(operand) is bool else type(operand)
 
 
@@ -117,6 +120,8 @@ def cast(operand: Any, dtype: Any) -> torch.Tensor:
     wanted = getattr(torch, dtype.name)
     if isinstance(operand, Fake):
         return operand if operand.dtype is wanted else operand.to(wanted)
+    if isinstance(operand, Size):
+        return torch.scalar_tensor(operand, dtype=wanted)
     return torch.full((), dtype.type(operand).item(), dtype=wanted)
 
 

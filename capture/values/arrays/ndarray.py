@@ -65,9 +65,7 @@ class ArrayValue(Value):
             if NUMPY_DTYPES.get(str(self.real.dtype)) is not self.real.dtype:
                 raise Break("numpy", f"an array of {self.real.dtype}")
             origin = self.origin.child("tensor_of_array")
-            fake = t.recorder.input(real, origin)
-            t.guards.add_tensor(origin, real)
-            self._tensor = t.tensors[id(fake)] = TensorValue(fake, real, origin)
+            self._tensor = t.tensor(real, origin)
         return self._tensor
 
     def dtype(self, t: Tracer) -> Any:
