@@ -12,6 +12,7 @@ from types import (
     CellType,
     CodeType,
     FunctionType,
+    MethodDescriptorType,
     MethodType,
     MethodWrapperType,
     WrapperDescriptorType,
@@ -19,8 +20,9 @@ from types import (
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.bytecode.opcodes import PY312
+from frameloom.capture.guards.class_lookup import class_attribute
 from frameloom.capture.values.base import Effect, ExistingValue, Value
-from frameloom.capture.values.const import BY_VALUE, NONE, ConstValue, is_constant
+from frameloom.capture.values.const import BY_VALUE, NONE, NUMPY_FUNCTIONS, ConstValue, is_constant
 from frameloom.capture.values.containers.container import TupleValue
 from frameloom.capture.values.identity import identity_key
 from frameloom.capture.values.unchanged import ABSENT, is_unchanged
@@ -420,6 +422,10 @@ class BuiltinValue(ExistingValue):
         attribute = getattr(self.real, name, None)
         if callable(attribute) and type(self.real).__module__.partition(".")[0] == "torch":
             return BuiltinValue(attribute)  # an overload of an operator packet
+        if isinstance(self.real, NUMPY_FUNCTIONS):
+            method = class_attribute(type(self.real), name)
+            if isinstance(method, MethodDescriptorType):
+                return BoundMethodValue(BuiltinValue(method), self)
         if type(self.real) is BuiltinFunctionType and not hasattr(self.real, name):
             text = f"'builtin_function_or_method' object has no attribute '{name}'"
             return t.raise_(AttributeError, text)

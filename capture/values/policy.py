@@ -20,6 +20,7 @@ import torch.nn.functional as F
 
 from frameloom.capture.bytecode.instruction import Instr, decode, per_code
 from frameloom.capture.values.const import (
+    DTYPE_CLASSES,
     NUMPY_FUNCTIONS,
     NUMPY_INFOS,
     NUMPY_REDUCTIONS,
@@ -153,6 +154,8 @@ def function_verdict(function: FunctionType) -> Verdict:
         return _torch_verdict(function, module)
     if module == "frameloom.capture.library.interpreted":
         return "inline"
+    if root == "numpy" and str(function.__globals__.get("__name__")).startswith(INTERPRETED_NUMPY):
+        return "inline"
     if root in ("frameloom", "numpy", "scipy", "pandas"):
         return "inline" if module.startswith("frameloom.capture.library.") else "break"
     if root == "inspect" and function.__qualname__.startswith("BoundArguments."):
@@ -197,6 +200,10 @@ def is_torchs(scope: object) -> bool:
     return isinstance(scope, dict) and str(scope.get("__name__")).partition(".")[0] == "torch"
 
 
+# What these modules define in Python consists of calls of other functions of NumPy.
+INTERPRETED_NUMPY = (
+    "numpy.lib._", "numpy.linalg._linalg", "numpy._core.fromnumeric", "numpy._core.numeric", "numpy._core.shape_base", "numpy._core._methods",
+)  # fmt: skip
 ONNX_QUESTIONS = ("is_in_onnx_export", "in_onnx_export")
 # Text functions that the standard library has in Python.
 PURE_LIBRARY = frozenset(
@@ -260,7 +267,7 @@ def is_pure(fn: Any) -> bool:
             return True
     except TypeError:
         return False
-    if isinstance(fn, type) and issubclass(fn, (*NUMPY_SCALARS, *NUMPY_INFOS)):
+    if isinstance(fn, type) and issubclass(fn, (*NUMPY_SCALARS, *NUMPY_INFOS, *DTYPE_CLASSES)):
         return True
     owner = getattr(fn, "__objclass__", None) or getattr(fn, "__self__", None)
     if isinstance(owner, type):

@@ -30,7 +30,13 @@ from frameloom.capture.library.numpy_api.samples import (
 from frameloom.capture.library.numpy_api.sizes import agreed, note_sizes
 from frameloom.capture.values.arrays.ndarray import ARRAY_CLASSES, ArrayValue
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.const import NUMPY_DTYPES, NUMPY_SCALARS, ConstValue
+from frameloom.capture.values.const import (
+    NUMPY_DTYPES,
+    NUMPY_FUNCTIONS,
+    NUMPY_SCALARS,
+    ConstValue,
+    is_constant,
+)
 from frameloom.capture.values.containers.container import ListValue, SliceValue, TupleValue
 from frameloom.capture.values.numbers.size import size_of
 from frameloom.capture.values.policy import is_pure
@@ -44,18 +50,21 @@ if TYPE_CHECKING:
 # Computes the new arrays of a call: gets the function, NumPy's description of the results, and the arguments,
 # with tensors in place of arrays.
 Compute = Callable[..., Any]
+UFUNC: Any = NUMPY_FUNCTIONS[:1]
 LARGE = 64  # elements of a constant that is filled by an op if all of them are equal
 
 
 class Function(NamedTuple):
     """A NumPy function. `compute` is None if all its results are views. `writes`: it writes to its first
-    argument. `creates`: it makes an array of numbers. `takes_out`: it computes the same for `out`, and casts."""
+    argument. `creates`: it makes an array of numbers. `takes_out`: it computes the same for `out`, and casts.
+    `tells`: its answer is a constant, which depends on no elements."""
 
     fn: Any
     compute: Compute | None = None
     writes: bool = False
     creates: bool = False
     takes_out: bool = False
+    tells: bool = False
 
     @property
     def name(self) -> str:
@@ -65,45 +74,54 @@ class Function(NamedTuple):
 def captures(fn: Any, *how: Any, **named: Any) -> None:
     """Registers the rule for calls of a NumPy function; the other arguments are those of `Function`."""
     function = Function(fn, *how, **named)
-    otherwise = FUNCTIONS.get(fn) or functools.partial(_evaluated, fn=fn)
+    otherwise = FUNCTIONS.get(fn) or functools.partial(evaluated, fn=fn)
 
     def rule(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         args = [t.look(arg) for arg in args]
         kwargs = {name: t.look(arg) for name, arg in kwargs.items()}
         values = (*args, *kwargs.values())
-        if function.creates or any(
-            isinstance(v, ArrayValue | ListValue | TupleValue) for v in values
+        if (
+            function.creates
+            or function.tells
+            or not is_pure(fn)
+            or any(isinstance(v, ArrayValue | ListValue | TupleValue) for v in values)
         ):
-            return _captured(t, function, args, kwargs)
+            return captured(t, function, args, kwargs)
         return otherwise(t, args, kwargs)
 
     FUNCTIONS[fn] = rule
 
 
-def _evaluated(t: Tracer, args: Args, kwargs: Kwargs, fn: Any) -> Value:
+def evaluated(t: Tracer, args: Args, kwargs: Kwargs, fn: Any) -> Value:
     if not is_pure(fn):
         raise Break("numpy", f"{getattr(fn, '__name__', fn)}(...)")
     return t.evaluate(fn, args, kwargs)
 
 
-def _captured(t: Tracer, function: Function, args: Args, kwargs: Kwargs) -> Value:
+def captured(t: Tracer, function: Function, args: Args, kwargs: Kwargs) -> Value:
+    if isinstance(function.fn, UFUNC) and len(args) == function.fn.nin + 1 and "out" not in kwargs:
+        args, kwargs = args[:-1], {**kwargs, "out": args[-1]}
     arrays: dict[int, ArrayValue] = {}  # by id of the Fake
     given = [_argument(t, function, value, arrays) for value in args]
     named = {name: _argument(t, function, value, arrays) for name, value in kwargs.items()}
+    if function.tells:
+        return _known_answer(t, function, given, named)
     sized = note_sizes([given, named])
     if not arrays and not (sized and function.creates):
         known = _constant(t, function, given, named)
         return t.evaluate(function.fn, args, kwargs) if known is None else known
-    described, asked = ask(function.fn, given, named), (given, dict(named))
+    writes = function.writes or named.get("out") is not None
+    asked = (function.fn, given, {**named}, writes)
+    described = ask(*asked)
     out = named.pop("out", None)
-    if out is not None or function.writes:
+    if writes:
         _check_writes(function, args[0] if function.writes else kwargs["out"], out)
     values = [t.from_python(_of_tensors(argument)) for argument in given]
     options = {name: t.from_python(_of_tensors(a)) for name, a in named.items()}
     if function.writes:
         values[0] = _uncounted(t, values[0])
     made: Value | None = None
-    if function.writes or out is not None or sized or _has_new(described):
+    if writes or sized or _has_new(described):
         if function.compute is None:
             raise Break("numpy", f"{function.name}(...)")
         made = t.look(t.torch_call(function.compute, values, options))
@@ -112,8 +130,15 @@ def _captured(t: Tracer, function: Function, args: Args, kwargs: Kwargs) -> Valu
         t.torch_call(torch.Tensor.copy_, [_uncounted(t, t.from_python(out)), made], {})
     if sized:
         assert made is not None
-        described = agreed(function.fn, *asked, described, to_torch(t, made))
+        described = agreed(*asked, described, to_torch(t, made))
     return _result(t, function, described, made, arrays)
+
+
+def _known_answer(t: Tracer, function: Function, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    described = ask(function.fn, args, kwargs)
+    if not isinstance(described, Constant) or not is_constant(described.value):
+        raise Break("numpy", f"{function.name}(...)")
+    return ConstValue(described.value)
 
 
 def _uncounted(t: Tracer, tensor: Value) -> Value:
@@ -144,7 +169,7 @@ def _argument(t: Tracer, function: Function, value: Value, arrays: dict[int, Arr
     raise Break("numpy", f"{function.name}(...) of {value.describe()}")
 
 
-DTYPE_NAMES = (bool, int, float, complex, *NUMPY_SCALARS)
+DTYPE_NAMES = (bool, int, float, complex, *(cls.__base__ for cls in NUMPY_SCALARS[:1]))
 
 
 def _of_tensors(argument: Any) -> Any:

@@ -7,20 +7,17 @@ results have shapes that depend on the elements.
 
 from __future__ import annotations
 
-import functools
-import importlib
-import operator
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from frameloom.capture.library.numpy_api.calls import captures
-from frameloom.capture.library.numpy_api.samples import dtype_of, fakes_of, map_arguments
+from frameloom.capture.library.numpy_api.samples import dtype_of
+from frameloom.capture.library.numpy_api.table import given, table, through
 from frameloom.capture.library.numpy_api.ufuncs import cast
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.values.arrays.ndarray import COMPUTED_ATTRIBUTES
-from frameloom.capture.values.const import DTYPE_CLASSES, NUMPY_DTYPES, NUMPY_SCALARS
+from frameloom.capture.values.const import NUMPY_DTYPES
 from frameloom.errors import Break
 from frameloom.ir.symbolic.expr import Size
 
@@ -29,84 +26,39 @@ VIEWS = (
     "array_split hsplit vsplit dsplit"
 )
 VIEW_METHODS = "transpose swapaxes squeeze view"
-CREATORS = "zeros ones full empty linspace logspace eye identity tri"
+CREATORS = "zeros ones empty linspace logspace eye identity tri"
 # Views for some arguments, new arrays for others.
 BOTH = "real imag"
 COMPUTED = (
     "sum prod mean std var max min amax amin argmax argmin all any cumsum cumprod ptp count_nonzero "
     "concatenate stack vstack hstack dstack column_stack clip dot inner outer tensordot vdot kron cross trace "
-    "repeat tile roll flip fliplr flipud rot90 take take_along_axis diff tril triu diag round around copy "
+    "repeat tile roll flip fliplr flipud rot90 take take_along_axis diff tril triu diag round around "
     "zeros_like ones_like full_like empty_like sort isclose nan_to_num average meshgrid"
 )
-# PyTorch's differ at infinities if they are complex.
-PRODUCTS = frozenset(
-    ["prod", "cumprod", "diff", "dot", "inner", "outer", "tensordot", "vdot", "kron", "cross"]
+# Their answers depend on no elements.
+TELLING = (
+    "result_type promote_types can_cast min_scalar_type iscomplexobj isrealobj issubdtype isscalar"
 )
 METHODS = (
-    "sum prod mean std var max min argmax argmin all any cumsum cumprod clip dot trace repeat take round astype copy "
+    "sum prod mean std var max min argmax argmin all any cumsum cumprod clip dot trace repeat take round "
     "__getitem__"
 )
 
 
-@functools.cache
-def _table() -> Any:
-    # It imports many modules, for a tenth of a second, and most programs use no arrays.
-    return importlib.import_module("torch._numpy")
-
-
-def _given(argument: Any) -> Any:
-    """Returns the argument in the form that `torch._numpy` takes."""
-    cls = type(argument)
-    if isinstance(argument, Fake):
-        return _table().ndarray(argument)
-    if issubclass(cls, NUMPY_SCALARS):
-        dtype = getattr(torch, argument.dtype.name)
-        return _table().ndarray(torch.full((), argument.item(), dtype=dtype))
-    if issubclass(cls, DTYPE_CLASSES):
-        return getattr(_table(), argument.name if argument.name != "bool" else "bool_")
-    if isinstance(argument, type) and issubclass(argument, NUMPY_SCALARS):
-        return _given(NUMPY.dtype(argument))
-    return map_arguments(_given, argument)
-
-
-def _taken(result: Any) -> Any:
-    return result.tensor if isinstance(result, _table().ndarray) else map_arguments(_taken, result)
-
-
-def _through(name: str, find: Callable[[Any], Any]) -> Any:
-    """Returns what computes the function that `find` takes from the table."""
-
-    def compute(*args: Any, **kwargs: Any) -> Any:
-        if name in PRODUCTS and any(f.dtype.is_complex for f in fakes_of([args, kwargs])):
-            raise Break("numpy", f"{name}(...) of complex numbers")
-        fn = find(_table())
-        return _taken(fn(*_given(args), **_given(kwargs)))
-
-    compute.__name__ = name
-    return compute
-
-
-def _register(
-    owner: Any, names: str, find: Callable[[str], Callable[[Any], Any]] | None, **how: Any
-) -> None:
+def _register(owner: Any, names: str, within: str | None = "", **how: Any) -> None:
+    """Registers functions of a module or class of NumPy: the table has them `within` a class or module of it."""
     for name in names.split():
         fn = getattr(owner, name, None)
         if fn is not None:
-            captures(fn, _through(name, find(name)) if find else None, **how)
-
-
-def _of_module(name: str) -> Callable[[Any], Any]:
-    return operator.attrgetter(name)
-
-
-def _of_array(name: str) -> Callable[[Any], Any]:
-    return operator.attrgetter(f"ndarray.{name}")
+            captures(fn, None if within is None else through(name, within), **how)
 
 
 def _reshape(array: torch.Tensor, *shape: Any, order: str = "C") -> torch.Tensor:
+    sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+    if order == "F":
+        return _reversed(torch.reshape(_reversed(array), tuple(sizes)[::-1]))
     if order != "C":
         raise Break("numpy", f"reshape(...) in order {order}")
-    sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
     return torch.reshape(array, sizes)
 
 
@@ -129,7 +81,36 @@ def _where(condition: Any, left: Any, right: Any) -> torch.Tensor:
     return torch.where(cast(condition, NUMPY.dtype(bool)), cast(left, dtype), cast(right, dtype))
 
 
-def _array(items: Any, dtype: Any = None) -> torch.Tensor:
+def _astype(array: torch.Tensor, dtype: Any, *how: Any, **named: Any) -> torch.Tensor:
+    """Computes a cast; how it is laid out, and whether it may be the array itself, are NumPy's answers."""
+    return cast(array, NUMPY.dtype(dtype))
+
+
+def _copy(array: torch.Tensor, *how: Any, **named: Any) -> torch.Tensor:
+    return array.clone()
+
+
+def _conjugate(array: torch.Tensor) -> torch.Tensor:
+    return torch.conj_physical(array)
+
+
+def _full(shape: Any, value: Any, dtype: Any = None) -> torch.Tensor:
+    wanted = NUMPY.result_type(*_dtypes_in(value)) if dtype is None else NUMPY.dtype(dtype)
+    return cast(value, wanted).expand(shape).clone()
+
+
+def _sort_in_place(array: torch.Tensor, axis: int = -1, **how: Any) -> None:
+    array.copy_(torch.sort(array, dim=axis).values)
+
+
+def _argsort(array: torch.Tensor, axis: int = -1, kind: Any = None, **how: Any) -> torch.Tensor:
+    """Computes the order of the elements. Others than stable sorts leave open the order of equal elements."""
+    if kind not in ("stable", "mergesort") or how:
+        raise Break("numpy", "argsort(...) that is not stable")
+    return torch.argsort(array, dim=axis, stable=True)
+
+
+def _array(items: Any, dtype: Any = None, **how: Any) -> torch.Tensor:
     """Computes an array of numbers and arrays in lists and tuples."""
     wanted = NUMPY.result_type(*_dtypes_in(items)) if dtype is None else NUMPY.dtype(dtype)
     return _stacked(items, wanted)
@@ -150,32 +131,56 @@ def _stacked(items: Any, dtype: Any) -> torch.Tensor:
 def _set_item(array: torch.Tensor, key: Any, value: Any) -> None:
     if isinstance(value, Fake):
         value = value.clone()  # it may be part of the array; NumPy reads all of it first
-    _table().ndarray(array).__setitem__(_given(key), _given(value))
+    table().ndarray(array).__setitem__(given(key), given(value))
+
+
+def _copy_to(array: torch.Tensor, value: Any, casting: Any = None, where: Any = True) -> None:
+    new = cast(value, dtype_of(array)).clone()
+    array.copy_(new if where is True else torch.where(cast(where, NUMPY.dtype(bool)), new, array))
 
 
 def _fill(array: torch.Tensor, value: Any) -> None:
-    _table().ndarray(array).fill(_given(value))
+    table().ndarray(array).fill(given(value))
 
 
 if NUMPY_DTYPES:
     import numpy as NUMPY
 
-    _register(NUMPY, VIEWS, _of_module)
-    _register(NUMPY, BOTH + " " + COMPUTED, _of_module)
-    _register(NUMPY, CREATORS, _of_module, creates=True)
+    _register(NUMPY, VIEWS)
+    _register(NUMPY, BOTH + " " + COMPUTED)
+    _register(NUMPY, CREATORS, creates=True)
     captures(NUMPY.arange, _arange, creates=True)
     captures(NUMPY.where, _where)
-    for _fn in (NUMPY.array, NUMPY.asarray, NUMPY.ascontiguousarray):
+    captures(NUMPY.full, _full, creates=True)
+    captures(NUMPY.copy, _copy)
+    for _fn in (
+        NUMPY.array,
+        NUMPY.asarray,
+        NUMPY.asanyarray,
+        NUMPY.ascontiguousarray,
+        NUMPY.asfortranarray,
+    ):
         captures(_fn, _array, creates=True)
+    _register(NUMPY, TELLING, None, tells=True)
+    _register(NUMPY.lib.array_utils, "normalize_axis_index", None, tells=True)
+    captures(NUMPY.argsort, _argsort)
+    captures(NUMPY.ndarray.sort, _sort_in_place, writes=True)
+    _register(NUMPY.linalg, "det slogdet", "linalg")
     for _owner in (NUMPY, NUMPY.ndarray, NUMPY.generic):
         captures(_owner.reshape, _reshape)
         captures(_owner.ravel, _ravel)
     captures(NUMPY.ndarray.flatten, _ravel)
+    captures(NUMPY.ndarray.argsort, _argsort)
     for _cls in (NUMPY.ndarray, NUMPY.generic):
-        _register(_cls, METHODS, _of_array)
-        _register(_cls, VIEW_METHODS, _of_array)
+        _register(_cls, METHODS, "ndarray")
+        captures(_cls.astype, _astype)
+        captures(_cls.copy, _copy)
+        for _name in ("conj", "conjugate"):
+            captures(getattr(_cls, _name), _conjugate)
+        _register(_cls, VIEW_METHODS, "ndarray")
     captures(NUMPY.ndarray.__setitem__, _set_item, writes=True)
     captures(NUMPY.ndarray.fill, _fill, writes=True)
+    captures(NUMPY.copyto, _copy_to, writes=True)
     for _name, _read in COMPUTED_ATTRIBUTES.items():
         of_tensor = {"T": _reversed, "mT": _read}.get(_name)
-        captures(_read, of_tensor or _through(_name, _of_module(_name)))
+        captures(_read, of_tensor or through(_name))

@@ -57,8 +57,11 @@ class Samples:
     """The sample arrays of one call, for these values of the symbols in sizes. Fakes that share memory have
     samples that share memory."""
 
-    def __init__(self, fakes: list[Fake], element: int, at: Callable[[Symbol], int]) -> None:
+    def __init__(
+        self, fakes: list[Fake], element: int, at: Callable[[Symbol], int], writeable: bool
+    ) -> None:
         self._at = at
+        self._writeable = writeable
         sizes: dict[int, int] = {}
         for fake in fakes:
             key = id(fake.memory)
@@ -75,6 +78,7 @@ class Samples:
             offset * fake.itemsize, [stride * fake.itemsize for stride in strides],
         )  # fmt: skip
         array[...] = element
+        array.flags.writeable = self._writeable
         return array
 
     def _layout(self, fake: Fake) -> tuple[tuple[int, ...], tuple[int, ...], int]:
@@ -117,7 +121,7 @@ class Samples:
             raise Break("numpy", f"an array of {made.dtype}")
         shares, offset = None, 0
         if type(made) is numpy.ndarray and made.size:
-            if not made.flags.writeable:
+            if self._writeable and not made.flags.writeable:
                 raise Break("numpy", "an array that cannot be written")
             shares, offset = self._owner(made)
         if any(s % made.itemsize or s < 0 for s in made.strides):
@@ -144,17 +148,18 @@ def ask(
     fn: Callable[..., Any],
     args: list[Any],
     kwargs: dict[str, Any],
+    writes: bool = False,
     at: Callable[[Symbol], int] = operator.attrgetter("hint"),
 ) -> Any:
     """Returns what NumPy's function returns for such arguments; `at`: the values of the symbols in sizes. Breaks
-    if it raises or warns, so that plain Python does so."""
+    if it raises or warns, so that plain Python does so; or if it writes to an argument, unless `writes`."""
     if not REPORTS.isdisjoint(numpy.geterr().values()):
         raise Break(
             "numpy", f"{getattr(fn, '__name__', fn)}(...) where NumPy reports errors of floats"
         )
     answers = []
     for element in (0, 1):
-        samples = Samples(fakes_of([args, kwargs]), element, at)
+        samples = Samples(fakes_of([args, kwargs]), element, at, writes or not answers)
         made = call_numpy(fn, samples.replaced(args), samples.replaced(kwargs))
         answers.append(samples.result(made))
     if not same(*answers):

@@ -34,7 +34,12 @@ def _sizes_in(argument: Any) -> Iterator[Size]:
 
 
 def agreed(
-    fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], described: Any, made: Any
+    fn: Callable[..., Any],
+    args: list[Any],
+    kwargs: dict[str, Any],
+    writes: bool,
+    described: Any,
+    made: Any,
 ) -> Any:
     """Returns NumPy's description of the results with symbolic sizes, which are those of `made`, what PyTorch
     computes. Breaks if it is not right for other sizes."""
@@ -43,7 +48,7 @@ def agreed(
     if any(s.unbacked for n in sizes for s in atoms_of(n)):
         raise _vary()
     for at in _assignments(sizes[0].shape_env):
-        if not same(_numbered(answer, at), ask(fn, args, kwargs, at)):
+        if not same(_numbered(answer, at), ask(fn, args, kwargs, writes, at)):
             raise _vary()
     return answer
 

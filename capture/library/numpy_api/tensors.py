@@ -73,13 +73,13 @@ def _converting(fn: Any) -> Any:
             if has_number(t, [*args, *kwargs.values()]):
                 return with_number(t, fn, args, kwargs)
             return t.torch_call(fn, args, kwargs)
-        if array.is_number or len(args) > 1 or not kwargs.keys() <= {"dtype", "device"}:
+        if len(args) > 1 or not kwargs.keys() <= {"dtype", "device"}:
             raise Break("numpy", f"{fn.__name__}(...) of {array.describe()} with these arguments")
         options = {name: value for name, value in kwargs.items() if not is_none(t.look(value))}
         if "device" not in options and torch.get_default_device().type != "cpu":
             raise Break("numpy", f"{fn.__name__}(...) on the default device")
         tensor = _memory_of(t, array.tensor(t))
-        if fn is torch.tensor:
+        if fn is torch.tensor or array.is_number:
             options["copy"] = TRUE
         if not options:
             return tensor
@@ -106,5 +106,5 @@ for _cls in ARRAY_CLASSES:
         _methods = (getattr(_cls, _name), getattr(NUMPY_SCALARS[0].__base__, _name))
         knows(*_methods, least=1, most=1)(_to_python(getattr(torch.Tensor, _name)))
 knows(torch.Tensor.numpy, least=1, most=1, keywords="force")(_numpy)
-for _fn in (torch.tensor, torch.as_tensor):
+for _fn in (torch.tensor, torch.as_tensor, torch.asarray):
     FUNCTIONS[_fn] = _converting(_fn)

@@ -6,16 +6,25 @@ exponents raise in NumPy: they are captured for a constant operand. Complex arit
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.library.numpy_api.calls import captures
+from frameloom.capture.interpreter.call_rules import FUNCTIONS as CALL_RULES
+from frameloom.capture.interpreter.call_rules import Args, Kwargs
+from frameloom.capture.library.numpy_api.calls import Function, captured, captures
 from frameloom.capture.library.numpy_api.samples import dtype_of
+from frameloom.capture.library.numpy_api.table import through
 from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NUMPY_DTYPES, NUMPY_SCALARS
+from frameloom.capture.values.function import BuiltinValue
 from frameloom.errors import Break
 from frameloom.ir.symbolic.expr import Size
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
 
 
 def _sign(operand: torch.Tensor) -> torch.Tensor:
@@ -58,7 +67,7 @@ FUNCTIONS: dict[str, Any] = {
 
 DIVISIONS = {
     "floor_divide": torch.floor_divide, "remainder": _remainder, "fmod": torch.fmod, "power": torch.pow,
-    "float_power": torch.pow,
+    "float_power": torch.pow, "left_shift": torch.bitwise_left_shift, "right_shift": torch.bitwise_right_shift,
 }  # fmt: skip
 DIVIDES = frozenset({"divide", "floor_divide", "remainder", "fmod"})
 FLOATS_ONLY = frozenset({"reciprocal"})
@@ -83,7 +92,7 @@ def _computed(ufunc: Any, fn: Any) -> Any:
         last = operands[-1]
         if name in DIVIDES and not isinstance(last, Fake) and not last:
             raise Break("warning", f"{name}(...) by zero")
-        if name in DIVISIONS and not _suits(name, loop[0].kind, last):
+        if name in DIVISIONS and not _suits(name, loop[0], last):
             raise Break("numpy", f"{name}(...) by these numbers")
         given = [cast(a, loops) for a, loops in zip(operands, loop, strict=False)]
         if name.endswith("power") and not isinstance(last, Fake):
@@ -94,8 +103,11 @@ def _computed(ufunc: Any, fn: Any) -> Any:
     return compute
 
 
-def _suits(name: str, kind: str, last: Any) -> bool:
-    """Whether PyTorch divides by, or raises to, the last operand as NumPy does."""
+def _suits(name: str, dtype: Any, last: Any) -> bool:
+    """Whether PyTorch divides by, raises to, or shifts by the last operand as NumPy does."""
+    kind = dtype.kind
+    if name.endswith("shift"):
+        return not isinstance(last, Fake) and kind in "iu" and 0 <= int(last) < 8 * dtype.itemsize
     if isinstance(last, Fake):  # of one exponent for all, NumPy looks at the value
         return kind == "f" and not (name.endswith("power") and last.ndim == 0)
     if name.endswith("power") and last == 0.5:
@@ -125,8 +137,72 @@ def cast(operand: Any, dtype: Any) -> torch.Tensor:
     return torch.full((), dtype.type(operand).item(), dtype=wanted)
 
 
+# --- methods of universal functions
+
+REDUCTIONS = {
+    "add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any"
+}  # fmt: skip
+SCANS = {"add": "cumsum", "multiply": "cumprod"}
+
+
+def _reduction(ufunc: Any) -> Any:
+    if ufunc.__name__ not in REDUCTIONS:
+        return None
+    reduce = through(REDUCTIONS[ufunc.__name__])
+
+    def compute(array: torch.Tensor, axis: Any = 0, dtype: Any = None, **how: Any) -> torch.Tensor:
+        if not how.keys() <= {"keepdims"}:
+            raise Break("numpy", f"{ufunc.__name__}.reduce(...) with these arguments")
+        wanted = {} if dtype is None else {"dtype": NUMPY.dtype(dtype)}
+        return reduce(array, axis=axis, **how, **wanted)  # type: ignore[no-any-return]
+
+    return compute
+
+
+def _scan(ufunc: Any) -> Any:
+    if ufunc.__name__ not in SCANS:
+        return None
+    scan = through(SCANS[ufunc.__name__])
+
+    def compute(array: torch.Tensor, axis: int = 0) -> torch.Tensor:
+        return scan(array, axis=axis)  # type: ignore[no-any-return]
+
+    return compute
+
+
+def _outer(ufunc: Any) -> Any:
+    fn = {**FUNCTIONS, **DIVISIONS}.get(ufunc.__name__)
+
+    def compute(left: Any, right: Any) -> torch.Tensor:
+        if not isinstance(left, Fake) or not isinstance(right, Fake):
+            raise Break("numpy", f"{ufunc.__name__}.outer(...) of these arguments")
+        wide = left.reshape(*left.shape, *[1] * right.ndim)
+        return _computed(ufunc, fn)(wide, right)  # type: ignore[no-any-return]
+
+    return compute if fn is not None and ufunc.nin == 2 else None
+
+
+@functools.cache
+def _method(ufunc: Any, name: str) -> Function:
+    make = {"reduce": _reduction, "accumulate": _scan, "outer": _outer}[name]
+    return Function(getattr(ufunc, name), make(ufunc))
+
+
+def _rule_of_method(name: str) -> Any:
+    def rule(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        ufunc = t.look(args[0])
+        if not isinstance(ufunc, BuiltinValue):
+            raise Break("numpy", f"ufunc.{name}(...)")
+        return captured(t, _method(ufunc.real, name), args[1:], kwargs)
+
+    return rule
+
+
 if NUMPY_DTYPES:
     import numpy as NUMPY
+
+    for _name in ("reduce", "accumulate", "outer"):
+        CALL_RULES[getattr(NUMPY.ufunc, _name)] = _rule_of_method(_name)
 
     for _name, _fn in {**FUNCTIONS, **DIVISIONS}.items():
         _ufunc = getattr(NUMPY, _name)
