@@ -6,6 +6,7 @@ tensors of those types.
 
 from __future__ import annotations
 
+import ctypes
 import enum
 from typing import Any
 
@@ -69,3 +70,8 @@ _TORCH_NAMES = {
     DType.I64: "int64", DType.F16: "float16", DType.BF16: "bfloat16", DType.F32: "float32", DType.F64: "float64",
 }  # fmt: skip
 _FROM_TORCH = {name: dtype for dtype, name in _TORCH_NAMES.items()}
+
+
+def single(number: float) -> float:
+    """Returns the number, rounded as a float of 32 bits."""
+    return ctypes.c_float(number).value

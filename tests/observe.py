@@ -134,6 +134,7 @@ def same(got: Any, want: Any, rtol: float, atol: float, where: str) -> None:
     for g, w in zip(a.leaves, b.leaves, strict=True):
         _same_leaf(g, w, rtol, atol, where)
     assert aliasing_of(a.tensors) == aliasing_of(b.tensors), f"{where}: aliasing differs"
+    assert array_aliasing(a) == array_aliasing(b), f"{where}: aliasing of arrays differs"
 
 
 def _same_leaf(g: Any, w: Any, rtol: float, atol: float, where: str) -> None:
@@ -157,6 +158,20 @@ def aliasing_of(found: list[torch.Tensor]) -> list[int]:
     """Which tensors share memory, by their order."""
     storages = [t.untyped_storage()._cdata for t in found]
     return [storages.index(s) for s in storages]
+
+
+def array_aliasing(picture: Picture) -> list[list[bool]]:
+    """With which arrays and tensors each array shares memory."""
+    arrays = [leaf for leaf in picture.leaves if isinstance(leaf, np.ndarray)]
+    if not arrays:
+        return []
+    known = [t for t in picture.tensors if t.layout is torch.strided and t.device.type == "cpu"]
+    storages = [t.untyped_storage() for t in known]
+    places = [
+        *(np.lib.array_utils.byte_bounds(a) if a.size else (0, 0) for a in arrays),
+        *((s.data_ptr(), s.data_ptr() + s.nbytes()) for s in storages),
+    ]
+    return [[a < d and c < b for c, d in places] for a, b in places[: len(arrays)]]
 
 
 def _difference(got: Any, want: Any, path: str = "") -> str | None:
@@ -222,7 +237,10 @@ class Picture:
             return self._tensor(value)
         if isinstance(value, np.ndarray):
             self.leaves.append(value)
-            return (str(value.dtype), value.shape, value.strides)
+            return (str(value.dtype), value.shape, value.strides, value.flags.writeable)
+        if isinstance(value, np.inexact):  # as Python's floats
+            self.leaves.append(value)
+            return ()
         if isinstance(value, np.generic):
             return (value.item(),)
         if isinstance(value, FunctionType):

@@ -106,5 +106,6 @@ for _cls in ARRAY_CLASSES:
         _methods = (getattr(_cls, _name), getattr(NUMPY_SCALARS[0].__base__, _name))
         knows(*_methods, least=1, most=1)(_to_python(getattr(torch.Tensor, _name)))
 knows(torch.Tensor.numpy, least=1, most=1, keywords="force")(_numpy)
+knows(torch.Tensor.__array__, least=1, most=1)(_numpy)
 for _fn in (torch.tensor, torch.as_tensor, torch.asarray):
     FUNCTIONS[_fn] = _converting(_fn)

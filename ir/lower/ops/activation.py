@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
+from frameloom.ir.dtype import single
 from frameloom.ir.lower.expr import (
     Expr,
     Number,
@@ -54,7 +53,7 @@ def mish(x: Expr) -> Expr:
     return x * tanh(log1p(exp(x)))
 
 
-SIXTH_ON_GPU = float(np.float32(1 / 6))  # also for F64
+SIXTH_ON_GPU = single(1 / 6)  # also for F64
 
 
 @pointwise("aten.hardsigmoid.default", by_device=True)

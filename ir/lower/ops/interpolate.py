@@ -7,14 +7,13 @@ floats, as in eager, because the rounding is part of the result.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
-
 from frameloom.ir import index
-from frameloom.ir.dtype import DType
+from frameloom.ir.dtype import DType, single
 from frameloom.ir.lower.expr import Expr, maximum, total
 from frameloom.ir.lower.ops.copies import clamped
 from frameloom.ir.lower.table import Call, Decline, Ref, lowering, read
@@ -71,18 +70,18 @@ def _sides(
     """Returns the dimensions that are resized.  Scales are computed in `dtype`, as in eager's kernels."""
     if x.dtype is None or 0 in x.shape:
         raise Decline
-    kind = np.float64 if dtype is DType.F64 else np.float32
+    rounded = float if dtype is DType.F64 else single
     sides = []
     n = len(scales)
     for at, extent, places, given in zip(
         call.at()[-n:], x.shape[-n:], call.shape[-n:], scales, strict=True
     ):
         if aligned:
-            scale = float(kind(extent - 1) / kind(places - 1)) if places > 1 else 0.0
+            scale = rounded(rounded(extent - 1) / rounded(places - 1)) if places > 1 else 0.0
         elif given is not None and given > 0:
-            scale = float(kind(1.0 / given))
+            scale = rounded(1.0 / given)
         else:
-            scale = float(kind(extent) / kind(places))
+            scale = rounded(rounded(extent) / rounded(places))
         if extent == places and scale != 1 and places > 1:
             raise Decline  # eager's kernels differ on whether that is a copy
         sides.append(Side(at, extent, places, scale, aligned, not is_cuda(call.device)))
@@ -111,13 +110,13 @@ def _nearest_index(side: Side, middle: bool) -> Node:
     exact = index.mul(side.at, p)
     if middle:
         exact, q = index.add(index.mul(exact, 2), index.index(p)), 2 * q
-    o = np.arange(side.places)
-    wanted = np.floor((o.astype(np.float32) + np.float32(0.5 * middle)) * np.float32(side.scale))
-    if side.places == 2 * side.extent and not middle:
-        wanted = o // 2
-    numerators = o * p * (2 if middle else 1) + p * middle
-    if (np.minimum(wanted, side.extent - 1) != np.minimum(numerators // q, side.extent - 1)).any():
-        raise Decline  # eager rounds to another pixel
+    for o in range(side.places):
+        wanted = math.floor(single(single(single(o) + 0.5 * middle) * side.scale))
+        if side.places == 2 * side.extent and not middle:
+            wanted = o // 2
+        numerator = o * p * (2 if middle else 1) + p * middle
+        if min(wanted, side.extent - 1) != min(numerator // q, side.extent - 1):
+            raise Decline  # eager rounds to another pixel
     return clamped(index.floordiv(exact, q), side.extent - 1)
 
 
