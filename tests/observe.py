@@ -238,9 +238,6 @@ class Picture:
         if isinstance(value, np.ndarray):
             self.leaves.append(value)
             return (str(value.dtype), value.shape, value.strides, value.flags.writeable)
-        if isinstance(value, np.inexact):  # as Python's floats
-            self.leaves.append(value)
-            return ()
         if isinstance(value, np.generic):
             return (value.item(),)
         if isinstance(value, FunctionType):

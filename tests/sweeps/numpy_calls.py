@@ -54,6 +54,13 @@ FORMS: dict[str, Any] = {
 }
 
 
+def with_tolerance(result: Any) -> Any:
+    """Returns a result with arrays in place of NumPy's numbers, which are otherwise compared exactly."""
+    if isinstance(result, np.inexact):
+        return type(result), np.array(result)
+    return type(result)(map(with_tolerance, result)) if type(result) in (tuple, list) else result
+
+
 def functions() -> dict[str, Any]:
     return {
         name: fn
@@ -77,12 +84,15 @@ def differences(
         jitted, strict = jit(program), jit(program, fullgraph=True)
         for dtype in dtypes:
             for layout, array in itertools.islice(arrays(dtype), layouts):
+                if "out=" in form and not array.shape:
+                    continue  # `np.nancumsum(a, out=b)` ends the process
                 given = (array.copy("K"), array.copy("K")) if array.shape else (array, array)
                 want = observe(program, given)
                 if want.error is not None:
                     continue
                 where = f"{name}: {form} of {layout} {dtype}"
                 got = observe(jitted, given)
+                got.result, want.result = map(with_tolerance, (got.result, want.result))
                 got.printed = want.printed = ""  # NumPy's warnings about numbers are not compared
                 try:
                     tolerance = 2e-3 if dtype == "float16" else 1e-5
