@@ -32,7 +32,7 @@ from frameloom.capture.values import policy
 from frameloom.capture.values.base import NotConstant, Raised, Value, realized
 from frameloom.capture.values.containers.iterator import SequenceIterator
 from frameloom.debug import log
-from frameloom.errors import NEEDS_GRADIENT, Avoid, Break, Skip
+from frameloom.errors import NEEDS_GRADIENT, Avoid, Break, FullGraphError, Skip
 
 MAX_ATTEMPTS = 20
 OURS = (Broken, Break, Skip, Raised, NotConstant)
@@ -58,7 +58,7 @@ def capture_call(jitted: Any, slots: tuple[Any, ...], compiler: Compiler, trail:
             jitted.add(entry)
             entry = _capture_with_retries(function, slots, compiler, trail, follow)
     except Skip as skip:
-        compiler.add_plain(skip.reason)
+        _leave_to_python(compiler, skip.reason)
         jitted.enabled = False
         jitted.look_inside = True
         return None
@@ -69,6 +69,13 @@ def capture_call(jitted: Any, slots: tuple[Any, ...], compiler: Compiler, trail:
 def forget_all() -> None:
     """Forgets every resume function."""
     forget_sessions()
+
+
+def _leave_to_python(compiler: Compiler, reason: str) -> None:
+    """Reports that code which could be compiled runs as plain Python; under fullgraph=True it is an error."""
+    if compiler.options.fullgraph:
+        raise FullGraphError(f"{reason}. So it runs as plain Python, which fullgraph=True forbids")
+    compiler.add_plain(reason)
 
 
 def _check(function: FunctionType) -> None:
@@ -192,7 +199,7 @@ class Capture:
             entry.varies = True
             return entry
         except Skip as skip:
-            return self._plain(skip.reason)
+            return self._plain(skip.reason, compilable=True)
         finally:
             if isinstance(end, Exception):
                 _forget_frames(end)
@@ -245,7 +252,7 @@ class Capture:
         if broken.cause.kind in FAILURES and self.session.dynamic_policy.replaces_ones:
             raise ReplacedHint
         if broken.cause.kind == "gradient":
-            return self._plain(NEEDS_GRADIENT)
+            return self._plain(NEEDS_GRADIENT, compilable=True)
         self._count_ops()
         behind = [names_in(state.code) for state in broken.states]
         self.tracer.recorder.history.writes_unnoticed = not UNNOTICED.isdisjoint(
@@ -257,11 +264,14 @@ class Capture:
         n_ops = self.tracer.recorder.n_ops
         self.session.dynamic_policy.lengths.count(self.function.__code__, n_ops)
 
-    def _plain(self, reason: str) -> Any:
+    def _plain(self, reason: str, compilable: bool = False) -> Any:
+        """Returns an entry of plain Python.  `compilable`: whether compiled code is what such a call should
+        run, and not that it has no work for it, or is one of a kind."""
         guard_sizes(self.tracer)
         built = self.tracer.guards.build()
         if self.spec is None:  # code behind a break is not a case of its own
-            self.compiler.add_plain(f"{self.function.__qualname__}: {reason}")
+            report = _leave_to_python if compilable else type(self.compiler).add_plain
+            report(self.compiler, f"{self.function.__qualname__}: {reason}")
         self.compiler.add_guards(built.guards)
         return _capture.Entry.plain(built.guards, reason)
 
