@@ -49,6 +49,7 @@ class Session:
         self.keeps_casts = self.opens_autocast = False
         # Whether a program that asks gets the answer that it is being compiled; not if it then fails.
         self.reports_compiling = True
+        self.refers_weakly = False  # whether code left to Python makes weak references
         self._avoided: set[tuple[int, int]] = set()
         self._certain: set[tuple[int, int]] = set()
         self.capturing: weakref.ref[Any] | None = None  # the jitted function

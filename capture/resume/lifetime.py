@@ -2,11 +2,13 @@
 
 In: the states of the frames at a break. Out: `slots`, the names that a resume function gets: variables that
 are read again, cells, variables to show (`resume/shown_variables.py`), and variables that alone keep an
-object alive whose end the program can see. Tensors that are not read again are freed, since they need memory.
+object alive whose end the program can see. Tensors that are not read again are freed, since they need memory,
+unless the program makes weak references.
 """
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,12 +17,14 @@ from frameloom.capture.bytecode.instruction import slot_names
 from frameloom.capture.bytecode.liveness import bound_before, live_before
 from frameloom.capture.guards.class_lookup import HEAP_TYPE, MISSING, class_attribute
 from frameloom.capture.interpreter.last_references import is_held_by_variables
-from frameloom.capture.values.base import Value, realized
+from frameloom.capture.values.base import LazyValue, Value, realized
 from frameloom.capture.values.numbers.symbolic import is_symbolic
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.frame import FrameState
     from frameloom.capture.interpreter.tracer import Tracer
+
+WEAK_MODULES = (weakref.ref.__module__, weakref.WeakSet.__module__)
 
 
 class Lifetimes:
@@ -28,7 +32,9 @@ class Lifetimes:
 
     def __init__(self, t: Tracer, states: list[FrameState]) -> None:
         self._t = t
-        self._operands = {id(realized(value)) for value in states[-1].stack}
+        operands = [realized(value) for value in states[-1].stack]
+        self._operands = set(map(id, operands))
+        t.session.refers_weakly |= any(map(_refers_weakly, operands))
 
     def slots(self, state: FrameState, index: int, cells: frozenset[str]) -> tuple[str, ...]:
         """Returns the names of the variables to pass to the instruction at `index`."""
@@ -50,12 +56,29 @@ class Lifetimes:
         if (
             origin is None
         ):  # made in this call: only the code that the break leaves to Python can see it
-            return id(realized(value)) in self._operands and is_finalizable(realized(value).type())
+            return id(realized(value)) in self._operands and self._shows_its_end(
+                realized(value).type()
+            )
         if not is_held_by_variables(self._t, value):
             return False
         cls = value.type() if is_symbolic(value) else type(value.real)
         self._t.guards.add(origin, "type", cls)
+        return self._shows_its_end(cls)
+
+    def _shows_its_end(self, cls: type) -> bool:
+        if issubclass(cls, torch.Tensor):
+            return self._t.session.refers_weakly
         return is_finalizable(cls)
+
+
+def _refers_weakly(value: Value) -> bool:
+    """Whether it is a class or a container of the module weakref, or an object made by one."""
+    if issubclass(type(value.real), type):  # past the program's own `__class__`
+        cls = value.real
+    else:  # an argument that nothing has looked at is lazy
+        cls = type(value.real) if isinstance(value, LazyValue) else value.type()
+    # NULL on the stack has no class.
+    return cls is not None and any(base.__module__ in WEAK_MODULES for base in cls.__mro__)
 
 
 def is_finalizable(cls: type) -> bool:
