@@ -422,10 +422,9 @@ class BuiltinValue(ExistingValue):
         attribute = getattr(self.real, name, None)
         if callable(attribute) and type(self.real).__module__.partition(".")[0] == "torch":
             return BuiltinValue(attribute)  # an overload of an operator packet
-        if isinstance(self.real, NUMPY_FUNCTIONS):
-            method = class_attribute(type(self.real), name)
-            if isinstance(method, MethodDescriptorType):
-                return BoundMethodValue(BuiltinValue(method), self)
+        method = class_attribute(type(self.real), name)
+        if isinstance(self.real, NUMPY_FUNCTIONS) and isinstance(method, MethodDescriptorType):
+            return BoundMethodValue(BuiltinValue(method), self)
         if type(self.real) is BuiltinFunctionType and not hasattr(self.real, name):
             text = f"'builtin_function_or_method' object has no attribute '{name}'"
             return t.raise_(AttributeError, text)
