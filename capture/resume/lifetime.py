@@ -73,6 +73,8 @@ class Lifetimes:
 
 def _refers_weakly(value: Value) -> bool:
     """Whether it is a class or a container of the module weakref, or an object made by one."""
+    if is_symbolic(value):  # a number, whose value is not to be asked for
+        return False
     if issubclass(type(value.real), type):  # past the program's own `__class__`
         cls = value.real
     else:  # an argument that nothing has looked at is lazy
