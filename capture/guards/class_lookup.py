@@ -10,7 +10,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from types import DynamicClassAttribute, FunctionType
+from types import (
+    DynamicClassAttribute,
+    FunctionType,
+    MethodDescriptorType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 from frameloom.errors import Break
@@ -110,10 +115,19 @@ def is_programs(attribute: Any) -> bool:
     return any(_find(_order(kind), name) is not MISSING for name in ("__call__", "__get__"))
 
 
+def refuses_instances(cls: type, attribute: Any) -> bool:
+    """Whether a raw attribute is a method, written in C, of a class that `cls` does not inherit from. A call
+    raises TypeError."""
+    if not isinstance(attribute, WrapperDescriptorType | MethodDescriptorType):
+        return False
+    return attribute.__objclass__ not in _order(cls)
+
+
 def asks_program(cls: type, names: Iterable[str]) -> bool:
-    """Whether one of these special methods of a class is code of the program."""
+    """Whether the program gives a class one of these special methods."""
     return bool(cls.__flags__ & HEAP_TYPE) and any(
-        is_programs(class_attribute(cls, name)) for name in names
+        is_programs(own) or refuses_instances(cls, own)
+        for own in (class_attribute(cls, name) for name in names)
     )
 
 
@@ -124,7 +138,9 @@ def has_programs_methods(cls: type) -> bool:
         return False
     tables = (_table(base) for base in _order(cls) if base.__flags__ & HEAP_TYPE)
     return any(
-        name.startswith("__") and name not in NOT_ASKED and is_programs(own)
+        name.startswith("__")
+        and name not in NOT_ASKED
+        and (is_programs(own) or refuses_instances(cls, own))
         for table in tables
         for name, own in table.items()
     )

@@ -28,6 +28,7 @@ from frameloom.capture.guards.class_lookup import (
     is_programs,
     is_subtype,
     name_in_texts,
+    refuses_instances,
 )
 from frameloom.capture.interpreter import call_rules
 from frameloom.capture.interpreter.container_operators import container_operator
@@ -354,8 +355,10 @@ def _ask(t: Tracer, name: str, own: Value, other: Value) -> Value | None:
         result = own.call_special(t, name, other)
     elif isinstance(method, FunctionType):
         result = t.look(t.call_method(cls, name, [own, other]))
-    elif is_programs(method) or (
-        isinstance(own, OpaqueValue) and method is not MISSING and method not in OF_OBJECT
+    elif (
+        is_programs(method)
+        or refuses_instances(cls, method)
+        or (isinstance(own, OpaqueValue) and method is not MISSING and method not in OF_OBJECT)
     ):
         raise Break("opaque_object", f"{own.describe()}.{name}(...)")
     else:
@@ -374,7 +377,8 @@ OF_OBJECT = (
 
 
 def is_overridden(value: Value, name: str) -> bool:
-    return isinstance(class_attribute(value.type(), name), FunctionType)
+    method = class_attribute(value.type(), name)
+    return isinstance(method, FunctionType) or refuses_instances(value.type(), method)
 
 
 def is_not_implemented(value: Value) -> bool:

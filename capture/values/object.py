@@ -16,6 +16,7 @@ from frameloom.capture.guards.class_lookup import (
     MISSING,
     class_attribute,
     has_programs_methods,
+    refuses_instances,
 )
 from frameloom.capture.guards.raw_attributes import (
     DICT_STORES,
@@ -56,6 +57,7 @@ class ObjectValue(InstanceValue):
         is_native = (
             type(method).__name__ in ("wrapper_descriptor", "method_descriptor")
             and method.__name__ == name
+            and not refuses_instances(self.cls, method)
         )
         if method is not MISSING and not is_native:
             raise Break("attribute", f"{self.describe()}.{name}")

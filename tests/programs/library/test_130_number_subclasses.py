@@ -210,3 +210,46 @@ def own_text(x):
 @program(args=(X, Rate("nan")))
 def not_a_number(x, rate):
     return x * rate, rate == rate, rate in [rate]
+
+
+class Foreign(int):
+    """Methods written in C, of classes that it does not inherit from: a call raises."""
+
+    __eq__ = str.__eq__
+    __hash__ = int.__hash__
+    __add__ = str.__add__
+    __neg__ = float.__neg__
+    __getitem__ = str.__getitem__
+
+
+class ForeignText(str):
+    __lt__ = int.__lt__
+    __mul__ = str.__mul__
+
+
+def tries(*functions):
+    results = []
+    for function in functions:
+        try:
+            results.append(function())
+        except TypeError as error:
+            results.append(str(error))
+    return results
+
+
+@program(breaks="attribute")
+def operators_of_another_class(x):
+    y, n = x + 1, Foreign(3)
+    return y, tries(lambda: n == 3, lambda: 3 == n, lambda: n + 1, lambda: -n, lambda: n[0])
+
+
+@program(args=(X, Foreign(3), ForeignText("a")), breaks="attribute")
+def arguments_with_operators_of_another_class(x, n, text):
+    y = x + 1
+    return y, tries(lambda: n == 3, lambda: text < "b", lambda: text * 2, lambda: n * 2)
+
+
+@program(breaks="attribute")
+def raises_at_a_comparison(x):
+    y = x + 1
+    return y, Foreign(3) == 3
