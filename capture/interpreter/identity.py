@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from frameloom.capture.guards.class_lookup import MISSING, asks_program, class_attribute, note_order
+from frameloom.capture.guards.class_lookup import (
+    MISSING,
+    asks_program,
+    class_attribute,
+    is_subtype,
+    note_order,
+)
 from frameloom.capture.interpreter import operators
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.values.base import Value
@@ -153,6 +159,12 @@ def _is_instance(t: Tracer, value: Value, wanted: Any) -> bool:
             return True
         raise Break("unknown_call", f"isinstance({value.describe()}, ...)")
     note_questions(t, value, wanted)
+    if isinstance(wanted, types.UnionType):
+        return any(_is_instance(t, value, cls or type(None)) for cls in wanted.__args__)
+    if isinstance(value, TensorValue):
+        for cls, mark in MARKS:
+            if wanted is cls:
+                return is_subtype(value.type(), cls) or _has_mark(t, value, mark)
     if is_symbolic(value):
         return isinstance(hint_of(value), wanted)  # type: ignore[arg-type]
     if isinstance(value, TensorValue | ConstValue) and value.real is not None:
@@ -172,8 +184,6 @@ def _is_instance(t: Tracer, value: Value, wanted: Any) -> bool:
         return issubclass(value.type(), wanted)
     if isinstance(value.real, object) and value.real is not None:
         return isinstance(value.real, wanted)
-    if not isinstance(wanted, type):
-        return any(_is_instance(t, value, cls or type(None)) for cls in wanted.__args__)
     return issubclass(value.type(), wanted)
 
 
@@ -183,14 +193,23 @@ def computes_class(cls: type) -> bool:
     return own[0] is not object.__dict__["__class__"] or isinstance(own[1], FunctionType)
 
 
-# PyTorch's metaclasses recognize a parameter or a buffer by these.
-MARKS = ("_is_param", "_is_buffer")
+# PyTorch's metaclasses recognize a parameter or a buffer by these attributes, too.
+MARKS = ((torch.nn.Parameter, "_is_param"), (torch.nn.Buffer, "_is_buffer"))
+
+
+def _has_mark(t: Tracer, value: TensorValue, name: str) -> bool:
+    if (own := value.own(t, name)) is not None:
+        return own.truth(t)
+    inherited = class_attribute(value.type(), name)
+    if inherited is not MISSING and type(inherited) is not bool:
+        raise Break("unknown_call", f"isinstance({value.describe()}, ...), which reads {name}")
+    return inherited is True
 
 
 def note_questions(t: Tracer, value: Value, wanted: Any) -> None:
     """Guards what `isinstance(value, wanted)` reads besides the class: marks on tensors, attributes of a protocol."""
     if isinstance(value, TensorValue) and value.origin is not None and value.real is not None:
-        for name in MARKS:
+        for _, name in MARKS:
             if name in value.real.__dict__:
                 place = value.origin.child("dict").child("key", name)
                 t.look(t.wrap(value.real.__dict__[name], place))

@@ -62,9 +62,14 @@ class ModuleValue(ObjectValue):
                 raise Break("attribute_write", f"{self.describe()}.{name} = ...")
             modules.setitem(t, ConstValue(name), value)
             return
-        if issubclass(value.type(), torch.nn.Parameter):
-            self._set_parameter(t, name, value)
-            return
+        if isinstance(value, TensorValue):
+            if t.is_instance(value, t.pinned(torch.nn.Parameter)):
+                self._register(t, "parameter", ConstValue(name), value)
+                return
+            if t.is_instance(value, t.pinned(torch.nn.Buffer)):
+                persistent = value.getattr(t, "persistent")
+                self._register(t, "buffer", ConstValue(name), value, persistent)
+                return
         registered = any(
             isinstance(table := self.own(t, registry), DictValue)
             and table.get(t, ConstValue(name)) is not None
@@ -79,13 +84,14 @@ class ModuleValue(ObjectValue):
             raise Break("attribute_write", f"{self.describe()}.{name} = ...")
         self.setattr_generic(t, name, value)
 
-    def _set_parameter(self, t: Tracer, name: str, value: Value) -> None:
-        """Registers a parameter, if the name is not that of something else."""
-        others = [self.own(t, table) for table in ("_buffers", "_modules")]
-        is_free = self.own(t, name) is None and all(
-            isinstance(table, DictValue) and table.get(t, ConstValue(name)) is None
-            for table in others
+    def _register(self, t: Tracer, kind: str, name: ConstValue, *args: Value) -> None:
+        """Registers a parameter or a buffer, if the name is not that of something else."""
+        own, method = f"_{kind}s", f"register_{kind}"
+        others = [self.own(t, table) for table in self.REGISTRIES if table != own]
+        is_free = self.own(t, name.real) is None and all(
+            isinstance(table, DictValue) and table.get(t, name) is None for table in others
         )
-        if not is_free:
-            raise Break("attribute_write", f"{self.describe()}.{name} = ...")
-        t.call(self.getattr(t, "register_parameter"), [ConstValue(name), value], {})
+        is_plain = class_attribute(self.cls, method) is getattr(torch.nn.Module, method)
+        if not is_free or not (is_plain or kind == "parameter"):
+            raise Break("attribute_write", f"{self.describe()}.{name.real} = ...")
+        t.call(self.getattr(t, method), [name, *args], {})

@@ -72,9 +72,7 @@ NEEDS_DATA = {
 
 
 # PyTorch reads these attributes of instances.
-SPECIAL_NAMES = frozenset(
-    ["__class__", "__dict__", "__torch_function__", "_is_param", "_is_buffer"]
-)
+SPECIAL_NAMES = frozenset(["__class__", "__dict__", "__torch_function__"])
 
 
 class TensorValue(InstanceValue):

@@ -137,7 +137,7 @@ def set_on_one_of_two_inputs(pair):
     return y, hasattr(pair[1], "tag")
 
 
-@program(graphs=2, breaks="tensor_attribute")
+@program()
 def mark_of_a_parameter(x):
     y = x * 2
     y._is_param = True
