@@ -194,8 +194,6 @@ def converted(t: Tracer, value: Value, cls: type) -> Value:
 
 def as_subclass(t: Tracer, tensor: TensorValue, cls: type) -> Value:
     """Returns an alias of the tensor that is an instance of the class."""
-    if torch.is_inference_mode_enabled():
-        raise Break("tensor_subclass", "as_subclass in inference mode")
     if cls is not torch.Tensor and not is_recordable(cls):
         raise Break("tensor_subclass", f"as_subclass({cls.__name__})")
     with t.settings.functions_off():

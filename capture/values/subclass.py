@@ -65,7 +65,7 @@ class SubclassValue(TensorValue):
         super().__init__(fake, real, origin, cls)
         self.inner = inner  # the tensor that it is an alias of, if the capture made it
         self.leaf = leaf  # if `_make_subclass` made it
-        self.with_gradients = torch.is_grad_enabled()
+        self.modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
 
     def describe(self) -> str:
         return self.cls.__name__
@@ -157,15 +157,20 @@ class SubclassValue(TensorValue):
         if self.leaf is not None:
             r.call(make_subclass, self.inner, self.cls, self.fake.requires_grad)
             return self.rebuild_attributes(r)
-        r.call(as_subclass, self.inner, self.cls, self.with_gradients)
+        r.call(as_subclass, self.inner, self.cls, *self.modes)
         self.rebuild_attributes(r)
 
 
-def as_subclass(tensor: torch.Tensor, cls: type, with_gradients: bool) -> torch.Tensor:
-    """Called from new code."""
-    if with_gradients is torch.is_grad_enabled():
+def as_subclass(
+    tensor: torch.Tensor, cls: type, with_gradients: bool, in_inference: bool
+) -> torch.Tensor:
+    """Called from new code: makes the alias in the modes that the program made it in."""
+    if (with_gradients, in_inference) == (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+    ):
         return tensor.as_subclass(cls)  # type: ignore[arg-type, type-var]
-    with torch.set_grad_enabled(with_gradients):
+    with torch.inference_mode(in_inference), torch.set_grad_enabled(with_gradients):
         return tensor.as_subclass(cls)  # type: ignore[arg-type, type-var]
 
 
