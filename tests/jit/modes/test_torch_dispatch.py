@@ -105,6 +105,62 @@ def test_modes_around_the_call_and_inside(mode, wraps):
         assert all(map(torch.equal, plain(compiled_inside(x)), plain(inside(x))))
 
 
+def backward_inside(x):
+    y = (x * 2).sin().sum()
+    y.backward()
+    return x.grad
+
+
+def gradient_inside(x):
+    y = (x * 2).sin()
+    return torch.autograd.grad(y, x, torch.ones_like(y))[0]
+
+
+def a_view(x):
+    return (x * 2).t()
+
+
+@pytest.mark.parametrize("fn", [backward_inside, gradient_inside, a_view])
+def test_gradients_of_wrappers(fn):
+    compiled = jit(fn)
+    for _ in range(2):
+        seen = []
+        for side in (compiled, fn):
+            x = Two(torch.ones(2, 3), torch.zeros(2, 3)).requires_grad_()
+            y = side(x)
+            if y.requires_grad:
+                y.sum().backward()
+            parts = [z if z is None else [z.a.tolist(), z.b.tolist()] for z in (y, x.grad)]
+            seen.append((type(y), y.requires_grad, y._is_view(), parts))
+        assert seen[0] == seen[1]
+
+
+def test_a_wrapper_as_a_trained_weight():
+    def fn(x, w):
+        return torch.nn.functional.linear(x, w).a.square()
+
+    compiled = jit(fn)
+    seen = []
+    for side in (compiled, fn):
+        w = torch.nn.Parameter(Two(torch.ones(2, 4), torch.zeros(2, 4)))
+        y = side(torch.ones(3, 4), w)
+        seen.append((type(w), y.requires_grad, y.tolist(), w.grad))
+    assert seen[0] == seen[1]
+
+
+def test_jagged_layers_are_trained():
+    net = torch.nn.Linear(3, 2)
+    compiled = jit(lambda x: net(x).sin().values())
+    grads = []
+    for side in (compiled, lambda x: net(x).sin().values()):
+        net.zero_grad()
+        rows = [torch.ones(2, 3), torch.ones(4, 3)]
+        x = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True)
+        side(x).sum().backward()
+        grads.append((net.weight.grad.clone(), x.grad.values()))
+    torch.testing.assert_close(*grads)
+
+
 def test_jagged_tensors():
     def fn(x):
         return (x * 2).sin()
