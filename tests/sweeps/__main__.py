@@ -19,6 +19,7 @@ shared        results that share memory, and later writes to them
 later         code that autograd calls in the backward pass, when what it reads has changed
 iterated      loops over containers that change meanwhile
 exceptions    PyTorch's settings, and the program's handlers, behind whatever raises
+numpy         functions of NumPy's main namespace, of arrays of several dtypes and layouts
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from tests.sweeps.iterated import sweep_iterated
 from tests.sweeps.later import sweep_later
 from tests.sweeps.layouts import sweep_layouts
 from tests.sweeps.modes import sweep_modes
+from tests.sweeps.numpy_calls import sweep_numpy_calls
 from tests.sweeps.passes import sweep_passes
 from tests.sweeps.shared import sweep_shared
 from tests.sweeps.sizes import sweep_sizes
@@ -154,7 +156,7 @@ SWEEPS = {
     "arguments": lambda device: sweep_arguments(), "layouts": lambda device: sweep_layouts(),
     "modes": lambda device: sweep_modes(), "shared": lambda device: sweep_shared(),
     "sizes": lambda device: sweep_sizes(), "later": lambda device: sweep_later(),
-    "iterated": lambda device: sweep_iterated(),
+    "iterated": lambda device: sweep_iterated(), "numpy": lambda device: sweep_numpy_calls(),
 }  # fmt: skip
 
 
@@ -170,7 +172,9 @@ def main() -> int:
     with torch.no_grad():
         for name in options.names or SWEEPS:
             # Nothing is computed there, so that no kernels are needed.
-            without_kernels = name == "casts" or (name == "refused" and options.device == "cpu")
+            without_kernels = name in ("casts", "numpy") or (
+                name == "refused" and options.device == "cpu"
+            )
             with interpreted() if without_kernels else contextlib.nullcontext():
                 found: list[Any] = list(SWEEPS[name](options.device))
             print(*found, f"{name}: {len(found)} differ", sep="\n", flush=True)

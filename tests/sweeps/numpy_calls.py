@@ -1,6 +1,7 @@
 """Calls the functions of NumPy's main namespace, jitted and plainly, with arrays of several dtypes and layouts.
 
-`python -m tests.sweeps.numpy_calls` prints what differs, and the names that are captured in one graph.
+`python -m tests.sweeps numpy` prints what differs; `python -m tests.sweeps.numpy_calls [NAME ...]` also prints the
+names that are captured in one graph.
 """
 
 from __future__ import annotations
@@ -102,6 +103,11 @@ def differences(
                 if name not in whole:
                     whole |= {name} if observe(strict, given).error is None else set()
     return wrong, whole
+
+
+def sweep_numpy_calls() -> Iterator[str]:
+    for name in functions():
+        yield from differences([name])[0]
 
 
 def main(names: list[str]) -> None:
