@@ -23,15 +23,22 @@ if TYPE_CHECKING:
 
 
 class BlockValue(ObjectValue):
-    """A `catch_warnings` that the captured code makes. If it is needed after the capture, plain Python makes
-    it at `site`."""
+    """A context manager that the captured code makes, and that changes nothing there. If it is needed after the
+    capture, plain Python makes it at `site`."""
 
     mutable = ("attributes", "is_open", "was_open")
 
-    def __init__(self, site: tuple[CodeType, int]) -> None:
-        super().__init__(warnings.catch_warnings)
+    def __init__(self, cls: type, site: tuple[CodeType, int]) -> None:
+        super().__init__(cls)
         self.site = site
         self.is_open = self.was_open = False
+
+    def check_rebuild(self) -> None:
+        raise Avoid(self.site)
+
+
+class FiltersValue(BlockValue):
+    """A `catch_warnings`."""
 
     @property
     def is_shared_with_caller(self) -> bool:
@@ -39,9 +46,6 @@ class BlockValue(ObjectValue):
 
     def effects(self, t: Tracer) -> list[Effect]:
         return [Effect(t.pinned(warnings), forget_shown)] if self.was_open else []
-
-    def check_rebuild(self) -> None:
-        raise Avoid(self.site)
 
 
 def forget_shown(module: Any) -> None:
@@ -62,11 +66,11 @@ def _made(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         raise refused
     if named and not _only_ignores(t, named):
         raise refused
-    return BlockValue(t.site_or(refused))
+    return FiltersValue(warnings.catch_warnings, t.site_or(refused))
 
 
 @knows(warnings.catch_warnings.__enter__, least=1, most=1)
-def _enter(t: Tracer, args: Args, kwargs: Kwargs) -> None:
+def enter_block(t: Tracer, args: Args, kwargs: Kwargs) -> None:
     block = t.look(args[0])
     if not isinstance(block, BlockValue) or block.was_open:
         raise Break("context_manager", f"with {block.describe()}")
@@ -75,7 +79,7 @@ def _enter(t: Tracer, args: Args, kwargs: Kwargs) -> None:
 
 
 @knows(warnings.catch_warnings.__exit__, least=1)
-def _exit(t: Tracer, args: Args, kwargs: Kwargs) -> None:
+def leave_block(t: Tracer, args: Args, kwargs: Kwargs) -> None:
     block = t.look(args[0])
     if not isinstance(block, BlockValue) or [block] != open_blocks(t)[-1:]:
         raise Break("context_manager", f"the end of {block.describe()}")
@@ -88,7 +92,8 @@ def _add_filter(t: Tracer, args: Args, kwargs: Kwargs) -> None:
     named = dict(kwargs)
     if len(args) > 1:  # what a position means is different for the two
         named["more"] = args[1]
-    if not open_blocks(t) or not _only_ignores(t, {"action": args[0], **named}):
+    is_open = any(isinstance(block, FiltersValue) for block in open_blocks(t))
+    if not is_open or not _only_ignores(t, {"action": args[0], **named}):
         raise Break("library_call", "a change of the warning filters")
 
 

@@ -6,7 +6,8 @@
     pytest tests/ops                           # a few samples of every op, for every run of the tests
 
 A *case* (`cases.py`) is one call: an op, a dtype, a form and one of the op's samples.  Forms: the function, the same on strided inputs and on inputs
-without elements, the method, the in-place form, `out=` with results laid out as eager lays them and otherwise, and the op's error inputs.  `trial.py` runs it
+without elements, the method, the in-place form, `out=` with results laid out as eager lays them and otherwise, the function under vmap on stacked inputs,
+its counterpart of NumPy on arrays (`transformed.py`), and the op's error inputs.  `trial.py` runs it
 plainly and captured on copies of its inputs (strides and aliasing kept); `compare.py` says whether they did the same: values, dtype, strides, aliasing,
 changed inputs, type of exception, random stream.
 

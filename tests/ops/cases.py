@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
+import numpy as np
 import torch
 from torch.testing._internal import common_utils
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo import core
+
+from tests.ops.transformed import as_arrays, numpy_function, stacked, under_vmap
 
 # PyTorch's own test helpers forbid setting flags of its backends in the whole process; other tests do that.
 torch.backends.disable_global_flags.__globals__["__allow_nonbracketed_mutation_flag"] = True
@@ -28,7 +31,18 @@ DTYPES = {
     "bool": torch.bool,
     "complex64": torch.complex64,
 }
-FORMS = ("function", "strided", "empty", "method", "inplace", "out", "error", "compiled")
+FORMS = (
+    "function",
+    "strided",
+    "empty",
+    "method",
+    "inplace",
+    "out",
+    "vmap",
+    "numpy",
+    "error",
+    "compiled",
+)
 # Eager itself writes past the end of an out= that is laid out otherwise.
 ONLY_ALIKE = frozenset(["tril", "triu", "lu_unpack", "linalg.lu"])
 Arguments = tuple[Any, tuple[Any, ...], dict[str, Any]]
@@ -80,6 +94,9 @@ def units(op: Any) -> Iterator[tuple[str, str]]:
                 yield name, "inplace"
             if op.supports_out:
                 yield name, "out"
+            yield name, "vmap"
+            if numpy_function(op) is not None:
+                yield name, "numpy"
     if op.error_inputs_func is not None:
         yield "any", "error"
     yield "any", "compiled"
@@ -94,6 +111,9 @@ def cases(op: Any, dtype: str, form: str) -> Iterator[Case]:
             yield Case(number, of_function(op.op), (sample.input, sample.args, sample.kwargs))
         return
     function = {"method": op.method_variant, "inplace": op.inplace_variant}.get(form, op.op)
+    call = of_function(numpy_function(op) if form == "numpy" else function)
+    if form == "vmap":
+        call = under_vmap(_program_of(function))
     number = 0
     for sample in op.sample_inputs("cpu", DTYPES[dtype], requires_grad=False):
         if form == "inplace" and sample.broadcasts_input:
@@ -101,15 +121,14 @@ def cases(op: Any, dtype: str, form: str) -> Iterator[Case]:
         if form == "strided":
             sample = sample.noncontiguous()
         given = (sample.input, tuple(sample.args), dict(sample.kwargs))
-        if form == "empty":
-            if (given := emptied(given)) is None:
-                continue
+        if (change := CHANGES.get(form)) is not None and (given := change(given)) is None:
+            continue
         if form != "out":
-            yield Case(number, of_function(function), given)
+            yield Case(number, call, given)
             number += 1
             continue
         for out in outs(function, given)[: 1 if op.name in ONLY_ALIKE else 2]:
-            yield Case(number, of_function(function), (*given[:2], {**given[2], "out": out}))
+            yield Case(number, call, (*given[:2], {**given[2], "out": out}))
             number += 1
 
 
@@ -129,6 +148,11 @@ def emptied(given: Arguments) -> Arguments | None:
 
     found: Arguments = convert(given)
     return found
+
+
+CHANGES: dict[str, Callable[[Arguments], Arguments | None]] = {
+    "empty": emptied, "vmap": stacked, "numpy": as_arrays
+}  # fmt: skip
 
 
 def outs(function: Any, given: Arguments) -> list[Any]:
@@ -155,13 +179,18 @@ def outs(function: Any, given: Arguments) -> list[Any]:
 
 def of_function(function: Any) -> Callable[..., Any]:
     """A program that calls it.  Helpers which the op database is written with are programs too, and not PyTorch's own code."""
-    if isinstance(function, FunctionType) and function.__module__.startswith("torch.testing"):
-        function = _as_program(function)
+    function = _program_of(function)
 
     def call(input: Any, args: Any, kwargs: Any) -> Any:
         return function(input, *args, **kwargs)
 
     return call
+
+
+def _program_of(function: Any) -> Any:
+    if isinstance(function, FunctionType) and "torch.testing" in function.__globals__["__name__"]:
+        return _as_program(function)
+    return function
 
 
 def _as_program(function: FunctionType) -> FunctionType:
@@ -185,6 +214,8 @@ def in_precision(arguments: Arguments, real: torch.dtype) -> Arguments:
             if value.layout is not torch.strided:
                 return value.clone()
             return value.to(_in_precision(value.dtype, real), copy=True)
+        if isinstance(value, np.ndarray):
+            return convert(torch.from_numpy(value)).numpy()
         if isinstance(value, torch.dtype):
             return _in_precision(value, real)
         if isinstance(value, dict):

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
-from tests.observe import Picture, aliasing_of
+from tests.observe import Picture, aliasing_of, array_aliasing, with_tolerance
 
 SLACK = 1.5  # times eager's own error
 ROUNDINGS = 4  # units in the last place on top of that
@@ -47,31 +48,43 @@ def difference(
         return None
     if not torch.equal(got.random, want.random):
         return "random stream differs"
-    a, b = Picture([want.arguments, want.result]), Picture([got.arguments, got.result])
+    a, b = picture_of(want), picture_of(got)
     if (found := _first_difference(_relative(b), _relative(a))) is not None:
         return f"geometry: {found}"
     if aliasing_of(a.tensors) != aliasing_of(b.tensors):
         return "aliasing differs"
+    if array_aliasing(a) != array_aliasing(b):
+        return "aliasing of arrays differs"
     if bits(b.tensors) != bits(a.tensors):
         return "conjugate or negative bits differ"
-    exact = [_equal(g, w) for g, w in zip(b.leaves, a.leaves, strict=True)]
+    got_leaves, want_leaves = tensors_of(b.leaves), tensors_of(a.leaves)
+    exact = [_equal(g, w) for g, w in zip(got_leaves, want_leaves, strict=True)]
     if all(exact):
         return None
-    is_double = any(_is_double(leaf) for leaf in a.leaves)
+    is_double = any(_is_double(leaf) for leaf in want_leaves)
     reference = in_precision(torch.float32 if is_double else torch.float64)
-    references = [None] * len(a.leaves)
+    references = [None] * len(want_leaves)
     if reference.error is None:
-        c = Picture([reference.arguments, reference.result])
-        if len(c.leaves) == len(a.leaves):
-            references = c.leaves
-    masks = undefined() or [None] * len(a.leaves)
-    for g, w, r, same, mask in zip(b.leaves, a.leaves, references, exact, masks, strict=True):
+        c = picture_of(reference)
+        if len(c.leaves) == len(want_leaves):
+            references = tensors_of(c.leaves)
+    masks = undefined() or [None] * len(want_leaves)
+    for g, w, r, same, mask in zip(got_leaves, want_leaves, references, exact, masks, strict=True):
         if mask is not None:
             g, w, r = (_defined(leaf, mask) for leaf in (g, w, r))
             same = _equal(g, w)
         if not same and (found := _numbers(g, w, r)) is not None:
             return f"values: {found}"
     return None
+
+
+def picture_of(run: Run) -> Picture:
+    return Picture([run.arguments, with_tolerance(run.result)])
+
+
+def tensors_of(leaves: list[Any]) -> list[Any]:
+    """Returns leaves with tensors in place of arrays."""
+    return [torch.from_numpy(v.copy()) if isinstance(v, np.ndarray) else v for v in leaves]
 
 
 def _defined(leaf: Any, mask: torch.Tensor) -> Any:

@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-from tests.observe import Picture
-from tests.ops.compare import Run
+from tests.ops.compare import Run, picture_of, tensors_of
 
 M_PERTURB = -6  # of <malloc.h>
 TUNABLES = "GLIBC_TUNABLES"
@@ -31,7 +30,7 @@ def undefined_leaves(call: Callable[..., Any], fresh: Callable[[], Any]) -> list
             run = Run(call, fresh())
         if run.error is not None:
             return None
-        leaves.append(Picture([run.arguments, run.result]).leaves)
+        leaves.append(tensors_of(picture_of(run).leaves))
     if len(leaves[0]) != len(leaves[1]):
         return None
     found = [_differing(a, b) for a, b in zip(*leaves, strict=True)]

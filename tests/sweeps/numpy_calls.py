@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from frameloom import jit
-from tests.observe import assert_same_call, observe
+from tests.observe import assert_same_call, observe, with_tolerance
 
 DTYPES = ("float32", "float64", "float16", "int64", "int32", "uint8", "bool", "complex64")
 # They write files or to the screen, wait, change settings of the process, or return what memory happened to hold.
@@ -53,13 +53,6 @@ FORMS: dict[str, Any] = {
     "fn(a, out=b)": lambda fn, a, b: fn(a, out=b),
     "fn(a, b, b)": lambda fn, a, b: fn(a, b, b),
 }
-
-
-def with_tolerance(result: Any) -> Any:
-    """Returns a result with arrays in place of NumPy's numbers, which are otherwise compared exactly."""
-    if isinstance(result, np.inexact):
-        return type(result), np.array(result)
-    return type(result)(map(with_tolerance, result)) if type(result) in (tuple, list) else result
 
 
 def functions() -> dict[str, Any]:

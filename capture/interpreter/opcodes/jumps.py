@@ -10,6 +10,7 @@ from frameloom.capture.interpreter.opcodes.registry import handles
 from frameloom.capture.speculation.assume import assume, side_that_does_not_raise
 from frameloom.capture.symbolic.branch_relevance import assumable_answer
 from frameloom.capture.symbolic.short_circuits import decided_later
+from frameloom.capture.values.arrays.ndarray import ArrayValue
 from frameloom.capture.values.base import Raised
 from frameloom.capture.values.const import ConstValue, is_none
 from frameloom.capture.values.containers.iterator import IteratorValue, UserIterator
@@ -37,6 +38,8 @@ def holds(frame: Frame, ins: Instr, jumps_if: bool) -> bool:
     """Returns the truth of the top of the stack. If tensor data decides whether the program raises, the
     capture assumes that it does not."""
     condition: Any = frame.pop()
+    if isinstance(condition, ArrayValue):
+        condition = condition.condition(frame.t)
     if isinstance(condition, TensorValue):
         known = condition.known_truth(frame.t)
         if known is not None:

@@ -101,6 +101,7 @@ def evaluated(t: Tracer, args: Args, kwargs: Kwargs, fn: Any) -> Value:
 def captured(t: Tracer, function: Function, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(function.fn, UFUNC) and len(args) == function.fn.nin + 1 and "out" not in kwargs:
         args, kwargs = args[:-1], {**kwargs, "out": args[-1]}
+    kwargs = {name: arg for name, arg in kwargs.items() if not _is_left_out(arg)}
     arrays: dict[int, ArrayValue] = {}  # by id of the Fake
     given = [_argument(t, function, value, arrays) for value in args]
     named = {name: _argument(t, function, value, arrays) for name, value in kwargs.items()}
@@ -114,6 +115,9 @@ def captured(t: Tracer, function: Function, args: Args, kwargs: Kwargs) -> Value
     asked = (function.fn, given, {**named}, writes)
     described = ask(*asked)
     out = named.pop("out", None)
+    where = named.pop("where", True) if isinstance(function.fn, UFUNC) else True
+    if where is not True and out is None:
+        raise Break("numpy", f"{function.name}(...) that leaves out elements")
     if writes:
         _check_writes(function, args[0] if function.writes else kwargs["out"], out)
     values = [t.from_python(_of_tensors(argument)) for argument in given]
@@ -127,11 +131,19 @@ def captured(t: Tracer, function: Function, args: Args, kwargs: Kwargs) -> Value
         made = t.look(t.torch_call(function.compute, values, options))
     if out is not None:
         assert made is not None
-        t.torch_call(torch.Tensor.copy_, [_uncounted(t, t.from_python(out)), made], {})
+        target = _uncounted(t, t.from_python(out))
+        t.torch_call(_write, [target, made, t.from_python(_of_tensors(where))], {})
     if sized:
         assert made is not None
         described = agreed(*asked, described, to_torch(t, made))
     return _result(t, function, described, made, arrays)
+
+
+def _write(out: torch.Tensor, made: torch.Tensor, where: Any) -> None:
+    """Writes a result, where a mask says so."""
+    if where is not True:
+        made = torch.where(torch.as_tensor(where, dtype=torch.bool), made.to(out.dtype), out)
+    out.copy_(made)
 
 
 def _known_answer(t: Tracer, function: Function, args: list[Any], kwargs: dict[str, Any]) -> Value:
@@ -167,6 +179,11 @@ def _argument(t: Tracer, function: Function, value: Value, arrays: dict[int, Arr
     if isinstance(value, ClassValue) and issubclass(value.real, DTYPE_NAMES):
         return value.real
     raise Break("numpy", f"{function.name}(...) of {value.describe()}")
+
+
+def _is_left_out(value: Value) -> bool:
+    """Whether NumPy takes the argument for one that is not given."""
+    return value.real is not None and value.real is getattr(NUMPY, "_NoValue", None)
 
 
 DTYPE_NAMES = (bool, int, float, complex, *(cls.__base__ for cls in NUMPY_SCALARS[:1]))
@@ -276,3 +293,8 @@ def _constant(
         made = t.from_python(t.recorder.new_constant(tensor))
     assert isinstance(made, TensorValue)
     return ArrayValue(made, type(array))
+
+
+NUMPY: Any = None
+if NUMPY_DTYPES:
+    import numpy as NUMPY

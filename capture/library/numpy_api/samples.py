@@ -15,6 +15,7 @@ import torch
 
 from frameloom.capture.guards.thread_warnings import warnings_here
 from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.values.arrays.ndarray import without_elements
 from frameloom.capture.values.const import NUMPY_DTYPES
 from frameloom.errors import Break, first_line, let_mistakes_through
 from frameloom.ir.symbolic.atoms import evaluated
@@ -73,6 +74,8 @@ class Samples:
 
     def _sample(self, fake: Fake, element: int) -> Any:
         shape, strides, offset = self._layout(fake)
+        if 0 in shape:
+            return without_elements(shape, dtype_of(fake), strides)
         array: Any = numpy.ndarray(
             shape, dtype_of(fake), self._memory[id(fake.memory)],
             offset * fake.itemsize, [stride * fake.itemsize for stride in strides],

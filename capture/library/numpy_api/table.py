@@ -19,6 +19,11 @@ from frameloom.errors import Break
 PRODUCTS = frozenset(
     ["prod", "cumprod", "diff", "dot", "inner", "outer", "tensordot", "vdot", "kron", "cross"]
 )
+# How these reductions combine a result with the number from which they start.
+INITIAL = {
+    "sum": torch.add, "prod": torch.mul, "max": torch.maximum, "amax": torch.maximum, "min": torch.minimum,
+    "amin": torch.minimum,
+}  # fmt: skip
 
 
 @functools.cache
@@ -53,8 +58,13 @@ def through(name: str, within: str = "") -> Any:
     def compute(*args: Any, **kwargs: Any) -> Any:
         if name in PRODUCTS and any(f.dtype.is_complex for f in fakes_of([args, kwargs])):
             raise Break("numpy", f"{name}(...) of complex numbers")
-        fn = find(table())
-        return taken(fn(*given(args), **given(kwargs)))
+        initial = kwargs.pop("initial", None) if name in INITIAL else None
+        made = taken(find(table())(*given(args), **given(kwargs)))
+        if initial is None:
+            return made
+        if isinstance(initial, Fake):
+            raise Break("numpy", f"{name}(...) with these arguments")
+        return INITIAL[name](made, torch.full((), initial, dtype=made.dtype))
 
     compute.__name__ = name
     return compute

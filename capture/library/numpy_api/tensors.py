@@ -10,7 +10,7 @@ from frameloom.capture.autograd.hooked_tensors import check_hooking
 from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs, knows
 from frameloom.capture.library.numpy_api.samples import dtype_of
 from frameloom.capture.symbolic.numbers_given import has_number, with_number
-from frameloom.capture.values.arrays.ndarray import ARRAY_CLASSES, ArrayValue
+from frameloom.capture.values.arrays.ndarray import ARRAY_CLASSES, ArrayValue, has_no_elements
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import (
     FALSE,
@@ -40,6 +40,9 @@ def _numpy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         raise Break("numpy", "numpy() of a tensor that requires gradients, or is conjugated")
     dtype_of(fake)
     memory = t.look(t.torch_call(torch.Tensor.detach, [tensor], {}))
+    if has_no_elements(fake):
+        layout = [t.from_python(sizes) for sizes in (tuple(fake.shape), (0,) * fake.ndim)]
+        memory = t.look(t.torch_call(torch.as_strided, [memory, *layout], {}))
     assert isinstance(memory, TensorValue)
     return ArrayValue(memory, ARRAY_CLASSES[0])
 

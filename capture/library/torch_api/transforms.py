@@ -214,9 +214,8 @@ class _Running(Transform):
             return ProgramObject(self, value)
         if isinstance(value, TupleValue):
             items = [self.to_torch(item) for item in value.items]
-            return (
-                tuple(items) if cls is tuple else cls(items) if cls is torch.Size else cls(*items)
-            )  # named
+            # A namedtuple takes its items one by one; others, such as torch.return_types, take a sequence.
+            return cls(*items) if hasattr(cls, "_fields") else cls(items)  # type: ignore[call-arg]
         if isinstance(value, ListValue) and cls is list:
             return [self.to_torch(item) for item in value.items]
         if isinstance(value, DictValue) and cls in (dict, OrderedDict):

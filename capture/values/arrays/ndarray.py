@@ -92,11 +92,15 @@ class ArrayValue(Value):
     def _method(self, t: Tracer, name: str, *args: Value) -> Value:
         return t.call_builtin(class_attribute(self.cls, name), [self, *args], {})
 
-    def truth(self, t: Tracer) -> bool:
+    def condition(self, t: Tracer) -> TensorValue:
+        """Returns the tensor whose truth is that of the array."""
         tensor = self.tensor(t)
         if tensor.fake.numel() != 1:
             self.refuse("numpy", "bool(...) of an array")
-        return tensor.truth(t)
+        return tensor
+
+    def truth(self, t: Tracer) -> bool:
+        return self.condition(t).truth(t)
 
     def length(self, t: Tracer) -> int:
         shape = self.tensor(t).fake.shape
@@ -119,12 +123,33 @@ class ArrayValue(Value):
     # --- the end of a capture
     def rebuild(self, r: Rebuilder) -> None:
         assert self._tensor is not None
-        r.call(number_in if self.is_number else torch.Tensor.numpy, self._tensor)
+        if self.is_number:
+            build = number_in
+        else:
+            build = array_of_nothing if has_no_elements(self._tensor.fake) else torch.Tensor.numpy
+        r.call(build, self._tensor)
 
 
 def number_in(tensor: torch.Tensor) -> Any:
     """Called from new code: returns NumPy's number in a tensor without dimensions."""
     return tensor.numpy()[()]
+
+
+def has_no_elements(fake: torch.Tensor) -> bool:
+    """Whether a size is 0, with which `Tensor.numpy` sets all strides to 0."""
+    return any(type(n) is int and n == 0 for n in fake.shape)
+
+
+def array_of_nothing(tensor: torch.Tensor) -> Any:
+    """Called from new code: returns an array with the strides of a tensor without elements."""
+    return without_elements(tuple(tensor.shape), DTYPES[tensor.dtype], tensor.stride())
+
+
+def without_elements(shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...]) -> Any:
+    """Returns an array with these strides. NumPy sets those of new arrays without elements to 0, but keeps
+    others for views."""
+    in_bytes = tuple(stride * dtype.itemsize for stride in strides)
+    return numpy.lib.stride_tricks.as_strided(numpy.empty(0, dtype), shape, in_bytes)
 
 
 PROPERTIES: dict[str, Any] = {

@@ -73,7 +73,7 @@ def numbers_become_tensors(x, a):
     return torch.as_tensor(a[1]) + x, torch.asarray(a) * 2, torch.tensor(a[0])
 
 
-@program(args=given(M), breaks="op_error", graphs=1)
+@program(args=given(M), breaks="exception", graphs=1)
 def errors_of_interpreted_functions(x, m):
     y = x + 1
     return y, np.linalg.det(m)

@@ -70,6 +70,12 @@ def vmap_of_a_dot_product(x, y):
     return vmap(lambda a, b: (a * b).sum())(x, y)
 
 
+@program(args=(X, Y))
+def vmap_of_a_function_with_named_results(x, y):
+    pair = vmap(lambda a: torch.max(a, 0))(x)
+    return pair, pair.indices, vmap(lambda a: a.cummax(0))(y), vmap(torch.frexp)(x).exponent
+
+
 program(args=(X, Y))(vmap_jitted := vmap(dot))
 
 
