@@ -11,9 +11,11 @@ from typing import Any
 
 import torch
 
+from frameloom.capture.interpreter.call_rules import FUNCTIONS as RULES
 from frameloom.capture.library.numpy_api.calls import captures
 from frameloom.capture.library.numpy_api.samples import dtype_of
 from frameloom.capture.library.numpy_api.table import given, table, through
+from frameloom.capture.library.numpy_api.tensors import of_tensor
 from frameloom.capture.library.numpy_api.ufuncs import cast
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.values.arrays.ndarray import COMPUTED_ATTRIBUTES
@@ -161,6 +163,8 @@ if NUMPY_DTYPES:
         NUMPY.asfortranarray,
     ):
         captures(_fn, _array, creates=True)
+    for _fn in (NUMPY.asarray, NUMPY.asanyarray):
+        RULES[_fn] = of_tensor(RULES[_fn])
     _register(NUMPY, TELLING, None, tells=True)
     _register(NUMPY.lib.array_utils, "normalize_axis_index", None, tells=True)
     captures(NUMPY.argsort, _argsort)

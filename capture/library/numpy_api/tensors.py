@@ -92,6 +92,18 @@ def _converting(fn: Any) -> Any:
     return rule
 
 
+def of_tensor(otherwise: Any) -> Any:
+    """Returns the rule for a function of NumPy that asks its argument for an array without a copy: a tensor
+    answers by `__array__`. (NumPy warns if it asks for a copy.)"""
+
+    def rule(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        if len(args) == 1 and not kwargs and isinstance(t.look(args[0]), TensorValue):
+            args = [t.call_builtin(torch.Tensor.__array__, [t.look(args[0])], {})]
+        return otherwise(t, args, kwargs)  # type: ignore[no-any-return]
+
+    return rule
+
+
 def _to_python(method: Any) -> Any:
     """Returns the rule for `item` or `tolist` of an array or a number of NumPy, as that of a tensor."""
 

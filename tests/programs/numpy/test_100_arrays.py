@@ -81,6 +81,22 @@ def dtype_that_numpy_lacks(x):
     return (x + 1).bfloat16().numpy()
 
 
+@program()
+def arrays_of_tensors(x):
+    y = x + 1
+    a = np.asarray(y)
+    a[0] = 7
+    b = np.asanyarray(x[:, 1])
+    b += 1
+    return y * 2, a, b, np.asarray(y[0, 0]), np.asarray(a) is a, x.sum()
+
+
+@program(breaks="numpy", graphs=2)
+def array_of_a_tensor_as_another_dtype(x):
+    y = x + 1
+    return np.asarray(y, dtype=np.float64), y * 2
+
+
 # --- what an array says of itself
 
 
@@ -362,6 +378,8 @@ def test_tensor_that_requires_gradients():
     w = X.clone().requires_grad_()
     with pytest.raises(RuntimeError, match="Can't call numpy"):
         jit(lambda w: (w * 2).numpy())(w)
+    with pytest.raises(RuntimeError, match="Can't call numpy"):
+        jit(lambda w: np.asarray(w * 2))(w)
 
 
 def test_write_after_a_tensor_is_saved():
