@@ -35,14 +35,14 @@ COMPUTED = (
     "sum prod mean std var max min amax amin argmax argmin all any cumsum cumprod ptp count_nonzero "
     "concatenate stack vstack hstack dstack column_stack clip dot inner outer tensordot vdot kron cross trace "
     "repeat tile roll flip fliplr flipud rot90 take take_along_axis diff tril triu diag round around "
-    "zeros_like ones_like full_like empty_like sort isclose nan_to_num meshgrid diagonal einsum"
+    "zeros_like ones_like full_like empty_like sort isclose nan_to_num meshgrid einsum"
 )
 # Their answers depend on no elements.
 TELLING = (
     "result_type promote_types can_cast min_scalar_type iscomplexobj isrealobj issubdtype isscalar"
 )
 METHODS = (
-    "sum prod mean std var max min argmax argmin all any cumsum cumprod clip dot trace repeat take round diagonal "
+    "sum prod mean std var max min argmax argmin all any cumsum cumprod clip dot trace repeat take round "
     "__getitem__"
 )
 

@@ -17,7 +17,19 @@ from frameloom.errors import Break
 
 # PyTorch's differ at infinities if they are complex.
 PRODUCTS = frozenset(
-    ["prod", "cumprod", "diff", "dot", "inner", "outer", "tensordot", "vdot", "kron", "cross"]
+    [
+        "prod",
+        "cumprod",
+        "diff",
+        "dot",
+        "inner",
+        "outer",
+        "tensordot",
+        "vdot",
+        "kron",
+        "cross",
+        "einsum",
+    ]
 )
 # How these reductions combine a result with the number from which they start.
 INITIAL = {

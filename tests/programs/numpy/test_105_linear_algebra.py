@@ -162,3 +162,15 @@ def average_by_weights(x, v):
 def nothing(x, a):
     b = (x + 1).numpy()
     return b, b.strides, np.tile(a, (1, 2)), a + 1, torch.from_numpy(b)
+
+
+@program(args=given(S, V))
+def sums_of_products(x, s, v):
+    d = np.einsum("ii->i", s)
+    d += 1
+    return x + 1, np.einsum("ij,j->i", s, v), np.einsum("ij,j,k->ik", s, v, v, optimize=True), d, s
+
+
+@program(args=given(V.astype(complex)), breaks="numpy", graphs=1)
+def sums_of_complex_products(x, v):
+    return x + 1, np.einsum("i,i", v, v)
