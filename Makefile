@@ -9,7 +9,7 @@ VENV := .venv-$(VERSION)
 BIN := $(VENV)/bin
 # Python compiles what is imported; to compile all that PyTorch has takes pip a minute.
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
-NATIVE := $(wildcard capture/native/*.[ch] runtime/*/*.cpp runtime/*/*.h) setup.py pyproject.toml
+NATIVE := $(wildcard capture/native/*.[ch] capture/native/*/*.c runtime/*/*.cpp runtime/*/*.h) setup.py pyproject.toml
 CHECKED := jit capture ir codegen runtime tests examples benchmarks setup.py
 
 .PHONY: cpython demo test quick same lint format bench zoo ops clean
@@ -44,12 +44,12 @@ lint: $(VENV)/.dev
 	mkdir -p .lint/frameloom && ln -sf $(addprefix ../../,$(wildcard jit/*.py) jit/autograd jit/backend capture ir codegen runtime) .lint/frameloom/
 	MYPYPATH=.lint $(BIN)/mypy -p frameloom
 	MYPYPATH=.lint $(BIN)/mypy --strict tests/typing/user_program.py
-	$(BIN)/clang-format --dry-run --Werror $(wildcard capture/native/*.[ch] runtime/*/*.cpp runtime/*/*.h)
+	$(BIN)/clang-format --dry-run --Werror $(wildcard capture/native/*.[ch] capture/native/*/*.c runtime/*/*.cpp runtime/*/*.h)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix $(CHECKED)
 	$(BIN)/ruff format $(CHECKED)
-	$(BIN)/clang-format -i $(wildcard capture/native/*.[ch] runtime/*/*.cpp runtime/*/*.h)
+	$(BIN)/clang-format -i $(wildcard capture/native/*.[ch] capture/native/*/*.c runtime/*/*.cpp runtime/*/*.h)
 
 # Eager, torch.compile and Frameloom side by side; about four minutes on two cores, most of it torch.compile's first calls.
 IMPL ?= eager,inductor,frameloom

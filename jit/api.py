@@ -72,8 +72,7 @@ def jit(
 def _jit(options: Options, fn: Any) -> Any:
     if config.disable:
         return fn
-    if (reason := _capture.supported()) is not None:
-        notice("python", f"{reason}; functions run as plain Python")
+    if _unsupported():
         return fn
     jitted = _compiled(fn, options)
     if isinstance(fn, torch.nn.Module):
@@ -83,6 +82,14 @@ def _jit(options: Options, fn: Any) -> Any:
         fn._compiled_call_impl = jitted
         return fn
     return jitted
+
+
+def _unsupported() -> str | None:
+    """Returns why this interpreter compiles nothing, and says so once; None if it does."""
+    reason = _capture.supported()
+    if reason is not None:
+        notice("python", f"{reason}; functions run as plain Python")
+    return reason
 
 
 def _compiled(fn: Any, options: Options) -> Any:
@@ -146,6 +153,9 @@ def explain(fn: Callable[..., Any], **options: Unpack[JitOptions]) -> Callable[.
     checked = check_options(**options)
 
     def explained(*args: Any, **kwargs: Any) -> Explanation:
+        if reason := _unsupported():
+            name = getattr(fn, "__qualname__", type(fn).__qualname__)
+            return Explanation(name, plain=[reason], result=fn(*args, **kwargs))
         target: Any = _compiled(fn, checked)
         jitted: Any = target
         while not isinstance(jitted, _capture.JitFunction):

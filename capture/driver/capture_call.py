@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from frameloom.capture import _capture, library
+from frameloom.capture import _capture
 from frameloom.capture.autograd.backward_python import check_deferred_code
 from frameloom.capture.autograd.partition import UNNOTICED
 from frameloom.capture.bytecode.instruction import names_in, slot_names
@@ -22,6 +22,7 @@ from frameloom.capture.guards.class_lookup import noting
 from frameloom.capture.guards.surroundings import obstacle, watch
 from frameloom.capture.interpreter.frame import Broken, Frame, broken_at
 from frameloom.capture.interpreter.tracer import Tracer
+from frameloom.capture.library import all_rules
 from frameloom.capture.resume import rewrite
 from frameloom.capture.resume.resume_function import ResumeSpec, enter, spec_of
 from frameloom.capture.symbolic.container_lengths import NewLength
@@ -285,4 +286,4 @@ def _forget_frames(error: BaseException | None) -> None:
         error = error.__cause__ or (before if isinstance(before, OURS) else None)
 
 
-assert library.MODULES
+assert all_rules.MODULES

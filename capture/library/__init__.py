@@ -1,12 +1,4 @@
 """Rules for library functions and methods, one file per subject.
 
-Importing this package imports all its files; they register their rules in `call_rules.FUNCTIONS`.
+The files register their rules in `call_rules.FUNCTIONS`; importing `all_rules` imports them all.
 """
-
-import importlib
-import pkgutil
-
-MODULES = [
-    importlib.import_module(module.name)
-    for module in pkgutil.walk_packages(__path__, f"{__name__}.")
-]

@@ -19,16 +19,6 @@
 #error "Frameloom needs a CPython with the GIL: this one is free-threaded"
 #endif
 
-/* The reason why this CPython is not supported; NULL if it is. */
-static inline const char *version_unsupported(void) {
-#if PY_VERSION_HEX >= 0x030E0000
-    return "CPython " Py_STRINGIFY(PY_MAJOR_VERSION) "." Py_STRINGIFY(
-        PY_MINOR_VERSION) " is not supported yet (3.11 to 3.13 are)";
-#else
-    return NULL;
-#endif
-}
-
 /* Whether the values of the dictionary lie in an object: then writing an attribute of the object changes
  * neither its version nor anything else that can be watched. */
 static inline int dict_is_embedded(PyObject *dict) {

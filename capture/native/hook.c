@@ -273,7 +273,6 @@ PyObject *hook_first_argument(PyObject *code) {
 int hook_has_callback(void) { return hook.callback != NULL; }
 
 const char *hook_unsupported(void) {
-    if (version_unsupported()) return version_unsupported();
     if (PyInterpreterState_Get() != PyInterpreterState_Main()) return "sub-interpreters are not supported";
     return NULL;
 }
