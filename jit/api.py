@@ -159,7 +159,7 @@ def explain(fn: Callable[..., Any], **options: Unpack[JitOptions]) -> Callable[.
         target: Any = _compiled(fn, checked)
         jitted: Any = target
         while not isinstance(jitted, _capture.JitFunction):
-            jitted = jitted.__func__ if isinstance(jitted, types.MethodType) else jitted.func
+            jitted = jitted.func if isinstance(jitted, functools.partial) else jitted.__func__
         compiler: Any = jitted.on_miss
         explanation: Explanation = compiler.explanation
         explanation.result = target(*args, **kwargs)

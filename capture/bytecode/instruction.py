@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from frameloom.capture.bytecode.opcodes import (
     CACHES,
+    CALLS_PYTHON,
     CONSTS,
     FLAG_BITS,
     JUMPS,
@@ -232,7 +233,7 @@ def assemble(
     copied from `like`. `pools`: constants and names keep their indices in `like`."""
     slots = [*varnames, *(name for name in cellvars if name not in varnames), *freevars]
     slot = {name: position for position, name in reversed(list(enumerate(slots)))}
-    instrs = _with_halves(instrs, slot)
+    instrs = _with_own_handlers(_with_halves(instrs, slot))
     free = {name: len(slots) - len(freevars) + n for n, name in enumerate(freevars)}
     consts: list[Any] = list(
         like.co_consts if pools else like.co_consts[:1]
@@ -287,6 +288,17 @@ def _with_halves(instrs: Sequence[Instr], slot: dict[str, int]) -> list[Instr]:
             half = instr.copy()  # the first half stays the target of jumps
             (instr.op, half.op), (instr.arg, half.arg) = PAIRS[instr.op], instr.arg
             result.append(half)
+    return result
+
+
+def _with_own_handlers(instrs: Sequence[Instr]) -> list[Instr]:
+    """Puts a NOP with the same handler before an instruction whose exceptions would find that of the one
+    before it."""
+    result: list[Instr] = []
+    for instr in instrs:
+        if instr.op in CALLS_PYTHON and result and result[-1].handler is not instr.handler:
+            result.append(Instr("NOP", handler=instr.handler, positions=instr.positions))
+        result.append(instr)
     return result
 
 

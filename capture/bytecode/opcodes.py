@@ -68,6 +68,14 @@ END_FOR_LENGTH = 2 if PY313 else 1
 # Since 3.13 these take a bool itself, which TO_BOOL makes of any other value.
 TAKES_BOOL = frozenset({"POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "UNARY_NOT"} if PY313 else ())
 
+# If a Python function that one of these calls raises, CPython 3.13 looks for the handler of the instruction
+# before it.
+CALLS_PYTHON = frozenset(
+    {"BINARY_SUBSCR", "CALL", "CALL_FUNCTION_EX", "CALL_KW", "FOR_ITER", "LOAD_ATTR", "SEND"}
+    if PY313
+    else ()
+)
+
 # Opcodes that leave no new value on the stack; others leave at least one result on top.
 LEAVES_NOTHING = frozenset(
     name

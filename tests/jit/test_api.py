@@ -332,6 +332,19 @@ def test_explain_returns_graphs_breaks_guards_kernels():
     assert "2 graph(s)" in str(report)
 
 
+def test_explain_takes_static_methods():
+    class Scale:
+        twice = staticmethod(lambda x: x * 2)
+        named = classmethod(lambda cls, x: x * len(cls.__name__))
+
+    x = torch.ones(4)
+    for fn in (vars(Scale)["twice"], functools.partial(vars(Scale)["twice"]), Scale.named):
+        report = explain(fn, backend="eager")(x)
+        assert torch.equal(report.result, fn(x)) and len(report.graphs) == 1
+    with pytest.raises(TypeError, match="'classmethod' object is not callable"):
+        explain(vars(Scale)["named"])(x)
+
+
 @pytest.mark.compiled
 def test_explain_tells_of_backward_passes_once_they_came():
     weight = torch.randn(4, 3, requires_grad=True)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests.programs.against_python import LOG, differences
+from tests.programs.program import X, program
 
 SCOPE = """
 import contextlib, torch
@@ -64,3 +65,46 @@ def test_what_is_on_the_way_of_an_exception_is_met(text, place):
         lambda x, i: scope["f"](x, i), lambda: (torch.ones(4), torch.tensor([place])), calls=2
     )
     assert not found, found
+
+
+class Emptied(dict):
+    def take(self):
+        print("takes")
+        return self.popitem()
+
+    def __getitem__(self, key):
+        print("reads", key)
+        return dict.__getitem__(self, key)
+
+    @property
+    def first(self):
+        print("asks")
+        return self["first"]
+
+
+def emptied(table):
+    """Its call of a Python function is the first instruction of the new code under this handler."""
+    try:
+        while True:
+            table.take()
+    except KeyError:
+        return "empty"
+
+
+@program(args=lambda: (X, Emptied()), graphs=2, breaks="print")
+def handler_of_a_called_python_function(x, table):
+    y = x + 1
+    return emptied(table), y * 2
+
+
+@program(args=lambda: (X, Emptied(), Emptied()), breaks="print")
+def no_handler_of_the_code_before(x, table, other):
+    y = x + 1
+    try:
+        y = y * 2
+    except KeyError:
+        return "caught what the next line raises"
+    try:
+        return y, other.first
+    except KeyError as error:
+        return y * 3, error.args
