@@ -17,7 +17,14 @@ import torch
 import torch.fx
 
 from frameloom.autograd.gradients import Gradients
-from frameloom.autograd.result_views import as_created, as_new, as_recorded, counting, restore_views
+from frameloom.autograd.result_views import (
+    as_created,
+    as_new,
+    as_recorded,
+    counting,
+    recounted,
+    restore_views,
+)
 from frameloom.backend.assemble import assemble
 from frameloom.backend.cuda_graphs import replayed
 from frameloom.backend.draws import generator_of
@@ -162,6 +169,7 @@ class _BackwardHalf:
             examples=examples,
             mutated=(),
             counts=(),
+            written={},
             visible=None,
             frozen=(),
             restarts=False,
@@ -308,7 +316,9 @@ def _assembled(
         specializer = steady(captured, options, trail.name, _compile_steady)
         plan = assemble(captured, program, written.memory, built, specializer)
         if options.replay:
-            plan = replayed(plan, program, captured)
+            plan = recounted(
+                replayed(plan, program, captured), captured.written, captured.recorded_views
+            )
         counted = {b for call in program.library_calls for b in call.changes}
         if any(program.inputs[k] in counted for k in captured.mutated):
             plan = counting(plan, captured.versions, captured.recorded_views)
@@ -374,7 +384,9 @@ def _isolate(compiled: Compiled, captured: CapturedGraph) -> Compiled:
             restore_views(outputs, views, recorded, inputs), recorded & views, inputs
         )
 
-    result: Compiled = as_created(run, captured.creation)
+    result: Compiled = as_created(
+        recounted(run, captured.written, captured.recorded_views), captured.creation
+    )
     return result
 
 

@@ -1,8 +1,8 @@
 """Makes tensors through Python, for a PyTorch that lacks the C symbols that the native plan uses, and for
 rare dtypes.
 
-Called from the C++ code in torch_abi/; slower, but otherwise the same.  `strided_view` is also called from
-jit/autograd/result_views.py.
+Called from the C++ code in torch_abi/; slower, but otherwise the same.  `strided_view` and `set_count` are
+also called from jit/autograd/result_views.py.
 """
 
 from __future__ import annotations
@@ -75,3 +75,22 @@ def restride(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> A
     """Returns a copy of `tensor` with these strides."""
     result = empty(shape, strides, tensor.dtype, tensor.device)
     return result.copy_(tensor.detach())
+
+
+def set_count(tensor: Any, count: int) -> bool:
+    """Sets the number of writes to a tensor and its views that autograd has counted, and returns whether it
+    was another.  Nothing is counted for a tensor made in inference mode."""
+    changes = not tensor.is_inference() and tensor._version != count
+    if changes:
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (count,))
+    return changes
+
+
+def with_count(tensor: Any, count: int) -> Any:
+    """Returns the tensor with this number of writes.  A view stores its base's number when it is made, so it
+    is made again."""
+    if not set_count(tensor, count) or not tensor._is_view():
+        return tensor
+    base = tensor._base
+    offset = tensor.storage_offset() - base.storage_offset() * base.itemsize // tensor.itemsize
+    return strided_view(base, offset, tensor.shape, tensor.stride(), tensor.dtype)

@@ -214,6 +214,7 @@ class PlanSpec:
     """A plan.  `numbers` are computed first, then `sizes`, then the steps run.  An output is a ViewSpec, an
     int (the input object with this number), or a 1-tuple (this constant; an int for a SizeRef).  A ViewSpec
     of a whole "output" or "extern" buffer returns that tensor itself; any other makes a view of its storage.
+    A pair of a ViewSpec and an int is an output to which the program wrote: autograd counts so many writes.
 
     `owned`: calls hand over their inputs (Plan.consume), which are freed after their last use.
     `otherwise` is called with the inputs, and its result returned, if a draw is not possible (DrawCall)."""

@@ -59,7 +59,7 @@ class Regions:
         self.inside = {s: histories.saved_between(s.first, s.end) for s in node_ranges}
         for s in node_ranges:
             # Eager refuses, even where the value of the argument is not needed.
-            if self.inside[s] and any(m.counted != count for m, count in s.arguments):
+            if self.inside[s] and any(m.root.counted != count for m, count in s.arguments):
                 raise Break("gradient", "an argument of a checkpointed region is changed in place")
         ends = [0, *(n for s in node_ranges for n in (s.first, s.end)), NO_END]
         spans = [*zip(ends[::2], ends[1::2], strict=True)]

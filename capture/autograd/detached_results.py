@@ -14,18 +14,19 @@ import torch
 
 from frameloom.capture.autograd.outputs import DETACH
 from frameloom.capture.tensors.fake import Fake
-from frameloom.capture.tensors.functionalize import counts, is_inference, views_in
+from frameloom.capture.tensors.functionalize import counter, counts, is_inference, views_in
 
 
 @dataclass(frozen=True)
 class Cut:
     """A tensor made by `detach` or `.data`. `number`: the result that it is, if it is one; `inference`: made
-    in inference mode."""
+    in inference mode; `counted`: how many writes autograd counts, of one by `.data`."""
 
     key: int
     by_data: bool
     number: int | None
     inference: bool
+    counted: int
 
 
 @dataclass(frozen=True)
@@ -64,23 +65,21 @@ def detached(outputs: Sequence[Fake], ran_backward: bool) -> dict[int, Detached]
             if root.requires_grad and has_histories and not together:
                 continue
         if some and _is_tracked_view(fake, some[-1]):
-            steps = tuple(
-                Cut(
-                    id(c),
-                    not c.view_of.counts,
-                    n if c is fake else numbers.get(id(c)),
-                    c.view_of.inference,
-                )
-                for c in some
-            )
+            steps = tuple(_cut(id(c), c, n if c is fake else numbers.get(id(c))) for c in some)
             grad = None if some[-1] is fake else fake.view_of.grad
             by_output[n] = Detached(steps, grad, fake.view_of.inference)
         elif is_inference(fake):
             continue
         elif not counts(fake) or (root.requires_grad and not fake.requires_grad):
-            cut = Cut(n, not counts(fake), n, fake.view_of.inference)
-            by_output[n] = Detached((cut,))
+            by_output[n] = Detached((_cut(n, fake, n),))
     return by_output
+
+
+def _cut(key: int, fake: Fake, number: int | None) -> Cut:
+    count = counter(fake)
+    by_data = count is not fake.memory.root
+    counted = count.counted if by_data else 0
+    return Cut(key, by_data, number, fake.view_of.inference, counted)
 
 
 def _cuts(fake: Fake) -> list[Fake]:
@@ -122,6 +121,8 @@ def _taken(outputs: tuple[Any, ...], n: int, how: Detached, made: dict[Any, Any]
             tensor = _view(base, like) if k else like
             with _inference(cut.inference):
                 made[key] = tensor.data if cut.by_data else tensor.detach()
+            if cut.counted and not made[key].is_inference():
+                torch._C._autograd._unsafe_set_version_counter((made[key],), (cut.counted,))
         base = made[key]
     if how.grad is None:
         return base

@@ -29,7 +29,7 @@ from frameloom.capture.recording.unbacked_sizes import (
     numbers_compared,
 )
 from frameloom.capture.recording.views import check_bits, check_memory_behind
-from frameloom.capture.recording.writes import forget_values, write_back
+from frameloom.capture.recording.writes import forget_values, write_back, written_results
 from frameloom.capture.symbolic.saved_sizes import needed_for_sizes, symbols_in
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import current, view_chain
@@ -59,22 +59,25 @@ def finish(recorder: Recorder, outputs: Sequence[Fake]) -> CapturedGraph:
     check_bits(outputs)
     recorder.layout_assumptions.make_guards(outputs)
     mutated = write_back(recorder)
-    counts = {i: recorder.inputs[i][2].memory.counted for i in mutated}
+    counts = {i: recorder.inputs[i][2].memory.root.counted for i in mutated}
     recorded, multi_output = recorded_views(outputs)
     views = tracked_views(outputs, recorded | multi_output)
     # Plans make views in the mode in which they are called.
     creation = creation_of(outputs, multi_output, () if recorder.modes.grad else recorded)
     values = forget_values(outputs)
-    backward = None
+    backward, results, views_behind = None, outputs, ()
     if config.gradients:
         check_inputs(recorder)
     if wants_gradients(outputs):
         # A backward graph gets sizes from the call's inputs, not sizes computed from them.
         recorder.shape_env.specialize_symbols(lambda symbol: symbol.source.origin is None)
-        nodes, backward = Joint(recorder, Outputs(outputs), values).cut()
+        how = Outputs(outputs)
+        results, views_behind = how.results, how.views
+        nodes, backward = Joint(recorder, how, values).cut()
     else:
         nodes = [current(fake, recorder) for fake in outputs]
     check_returned(recorder, nodes)
+    written = written_results(results, views_behind)
     recorder.graph.output(tuple(nodes))
     _drop_dead(recorder)
     read = backward.read_inputs() if backward is not None else ()
@@ -88,6 +91,7 @@ def finish(recorder: Recorder, outputs: Sequence[Fake]) -> CapturedGraph:
         examples=tuple(given[i][1] for i in used),
         mutated=tuple(used.index(i) for i in mutated),
         counts=tuple(counts.values()),
+        written=written,
         recorded_views=recorded if backward is None else frozenset(),
         creation=creation if backward is None else {},
         views=views if backward is None else frozenset(),

@@ -57,6 +57,7 @@ class _NewTensor:
     fake: Fake
     node: Node
     version: int
+    counted: int
     view_of: ViewOf | None
 
 
@@ -198,7 +199,7 @@ class Calls:
             else:
                 parent = values[id(new.view_of.parent)]
                 fake.memory, fake.view_of = parent.memory, replace(new.view_of, parent=parent)
-            fake.node, fake.version = nodes[new.node], new.version
+            fake.node, fake.version, fake.counted = nodes[new.node], new.version, new.counted
             fake.memory.version = max(fake.memory.version, new.version)
         recorder.fakes += news
         recorder.n_ops += script.n_ops
@@ -267,7 +268,7 @@ class Calls:
             tuple(given.given),
             reads,
             tuple(_Op(n, n.args, n.kwargs, n.meta["val"]) for n in nodes),
-            tuple(_NewTensor(f, f.node, f.version, f.view_of) for f in news),
+            tuple(_NewTensor(f, f.node, f.version, f.counted, f.view_of) for f in news),
             writes,
             recorder.n_ops - before[1],
             _with({}, result),  # the program may change the list that it gets

@@ -280,6 +280,9 @@ class CapturedGraph:
     views: frozenset[int] = frozenset()
     # per entry of `mutated`: how many writes autograd counts; it does not count writes through `.data`
     counts: tuple[int, ...] = ()
+    # Per output that the graph makes and the program wrote to: how many writes autograd counts. Of outputs
+    # that share a count, the first has it.
+    written: Mapping[int, int] = field(default_factory=dict)
     # Set where the outputs need gradients; the graph then also returns the tensors that are saved for them.
     backward: Backward | None = None
 

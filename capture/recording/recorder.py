@@ -218,7 +218,7 @@ class Recorder(TorchDispatchMode):
         while len(self.undo) > undo:
             was = self.undo.pop()
             fake, fake.node, fake.version = was.fake, was.node, was.version
-            fake.memory.version, fake.memory.counted = was.of_memory
+            fake.counted, fake.memory.version = was.counted, was.of_memory
             if was.owner.grad_fn is not was.history:
                 lost = was
         while self.graph._root.prev is not last:
@@ -378,10 +378,16 @@ class Recorder(TorchDispatchMode):
     def remember(self, fake: Fake) -> None:
         memory = fake.memory
         owner = fake._base if fake._is_view() else fake
-        counts = memory.version, memory.counted
         self.undo.append(
             Written(
-                fake, fake.node, fake.version, counts, owner, owner.grad_fn, self.current_call.site
+                fake,
+                fake.node,
+                fake.version,
+                fake.counted,
+                memory.version,
+                owner,
+                owner.grad_fn,
+                self.current_call.site,
             )
         )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +15,7 @@ from frameloom.capture.shapes.iteration import expands_to
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import (
     adopt_offset,
+    counter,
     counts,
     current,
     functional_form,
@@ -161,6 +163,26 @@ def write_back(recorder: Recorder) -> list[int]:
             memory.version += 1
             memory.root.version = memory.version
     return mutated
+
+
+def written_results(results: Sequence[Fake], views_behind: Collection[int]) -> dict[int, int]:
+    """Returns the results that the graph makes and the program wrote to, with the number of writes that
+    autograd counts. Of results that share a count, the first has it. `views_behind` are made after the
+    graph, and so are results of `.data` that share memory with others (autograd/detached_results.py)."""
+    first: dict[Fake, int] = {}
+    sharing = Counter(id(fake.memory) for fake in results)
+    for k, fake in enumerate(results):
+        own, memory = counter(fake), fake.memory
+        is_apart = own is memory.root or sharing[id(memory)] == 1
+        if is_apart and k not in views_behind and memory.input is None and not memory.inference:
+            first.setdefault(own, k)
+    return {k: f.counted for f, k in first.items() if f.counted or _is_from_nothing(f)}
+
+
+def _is_from_nothing(fake: Fake) -> bool:
+    """Whether its op makes a tensor from nothing: such ops count their own writes, where plans call them."""
+    nodes = fake.memory.root.node.all_input_nodes
+    return not any(isinstance(n.meta.get("val"), torch.Tensor) for n in nodes)
 
 
 def is_by_function(fake: Fake) -> bool:

@@ -32,7 +32,7 @@ class WrittenPart:
     @staticmethod
     def of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> WrittenPart:
         fakes = (f for f in pytree.tree_leaves((args, kwargs)) if isinstance(f, Fake))
-        given = tuple([(f, f.requires_grad, f.memory.counted) for f in fakes])
+        given = tuple([(f, f.requires_grad, f.memory.root.counted) for f in fakes])
         return WrittenPart(func, args, kwargs, given)
 
     def saved(self, saved_by: Callable[[Any], Iterable[torch.Tensor]]) -> Iterator[Any]:
@@ -42,7 +42,7 @@ class WrittenPart:
         for t in saved_by(self._node(made)):
             for f, _, counted in self.given:
                 if torch._C._is_alias_of(t, made[id(f)]):  # type: ignore[attr-defined]
-                    if f.memory.counted != counted:
+                    if f.memory.root.counted != counted:
                         raise RuntimeError(CHANGED)
                     yield f.memory
                     break

@@ -17,13 +17,15 @@ from frameloom.errors import Break
 
 class Fake(torch.Tensor):
     """Fields besides the tensor's own: `meta` (the meta tensor), `node` (fx node of its value), `version` (of
-    its memory when `node` was right), `memory` (shared by all tensors over one storage), `view_of` (how it
-    was made from another), `by_function` (the name of the program's autograd Function that returned it, which
+    its memory when `node` was right), `counted` (how many writes autograd counts, where the views of it have
+    no count of their own), `memory` (shared by all tensors over one storage), `view_of` (how it was made from
+    another), `by_function` (the name of the program's autograd Function that returned it, which
     result it is, and the number of results)."""
 
     meta: torch.Tensor
     node: Any
     version: int
+    counted: int = 0
     memory: Any
     view_of: Any
     by_function: tuple[str, int, int] | None = None

@@ -40,12 +40,10 @@ class Tape(Protocol):
 
 @dataclass(eq=False)
 class Memory:
-    """One storage. `version` counts writes, `counted` only those that autograd counts; `input` is set if it
-    belongs to a graph input."""
+    """One storage. `version` counts writes; `input` is set if it belongs to a graph input."""
 
     root: Fake
     version: int = 0
-    counted: int = 0
     input: int | None = None
     inference: bool = False  # whether it was made in inference mode
 
@@ -58,7 +56,8 @@ class Written:
     fake: Fake
     node: Any
     version: int
-    of_memory: tuple[int, int]  # version and counted
+    counted: int
+    of_memory: int  # its version
     owner: Fake
     history: Any
     site: Any
@@ -138,7 +137,15 @@ def views_in(fake: Fake, base: Fake | None = None) -> list[ViewOf]:
 
 def counts(fake: Fake) -> bool:
     """Whether autograd counts writes to it as writes to its memory."""
-    return all(view.counts for view in views_in(fake))
+    return counter(fake) is fake.memory.root
+
+
+def counter(fake: Fake) -> Fake:
+    """Returns the tensor with whose writes autograd counts those of `fake`: the one that `.data` made, or the
+    memory's root."""
+    while fake.view_of is not None and fake.view_of.counts:
+        fake = fake.view_of.parent
+    return fake
 
 
 def is_inference(fake: Fake) -> bool:
@@ -161,14 +168,15 @@ def write(fake: Fake, value: Any, tape: Tape, counted: bool = True) -> None:
     """Gives `fake` the value of node `value` (same size, dtype, strides) and updates its memory. `counted`:
     whether autograd sees the write."""
     memory, f, node = fake.memory, fake, value
-    tape.remember(fake)
-    tape.remember(memory.root)
+    count = counter(fake)
+    for changed in dict.fromkeys((fake, memory.root, count)):
+        tape.remember(changed)
     while f.view_of is not None:
         parent = f.view_of.parent
         node = _put_back(f, parent, node, tape)
         f = parent
     memory.version += 1
-    memory.counted += counted and counts(fake)
+    count.counted += counted
     memory.root.node, memory.root.version = node, memory.version
     fake.node, fake.version = value, memory.version
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from frameloom.runtime.fallback import strided_view
+from frameloom.runtime.fallback import set_count, strided_view
 
 
 def restore_views(
@@ -116,19 +116,40 @@ def counting(plan: Any, counts: Mapping[int, int], recorded: Collection[int]) ->
         # a version, so their counts add up.
         for t, count in written:
             torch._C._increment_version([t] * count)
-        # A view stores its base's version at its creation, so views of these inputs are made again.
-        known = _by_base(tensors)
-        recreated = {
-            id(m): k for k, m in reversed([*enumerate(outputs)]) if id(base_of(m)) in known
-        }
-        if not recreated:
-            return outputs
-        views: dict[int, Any] = {}
-        for k in recreated.values():
-            with torch.set_grad_enabled(k in recorded and torch.is_grad_enabled()):
-                m = outputs[k]
-                views[id(m)] = _recreate_view(m, known[id(m._base)])
-        return tuple([views.get(id(m), m) for m in outputs])
+        return _with_new_views(outputs, _by_base(tensors), recorded)
+
+    return run
+
+
+def _with_new_views(
+    outputs: Sequence[Any], known: Mapping[int, Any], recorded: Collection[int]
+) -> Sequence[Any]:
+    """Returns the results with new views of the bases that are `known` by their identity: a view stores its
+    base's version at its creation."""
+    recreated = {id(m): k for k, m in reversed([*enumerate(outputs)]) if id(base_of(m)) in known}
+    if not recreated:
+        return outputs
+    views: dict[int, Any] = {}
+    for k in recreated.values():
+        with torch.set_grad_enabled(k in recorded and torch.is_grad_enabled()):
+            m = outputs[k]
+            views[id(m)] = _recreate_view(m, known[id(m._base)])
+    return tuple([views.get(id(m), m) for m in outputs])
+
+
+def recounted(plan: Any, counts: Mapping[int, int], recorded: Collection[int]) -> Any:
+    """Returns `plan` with other counts of writes to what it makes: those of the program, by the positions of
+    results.  `recorded`: positions of results that are views made with gradient mode on."""
+    if not counts:
+        return plan
+
+    def run(*inputs: Any) -> Any:
+        outputs = plan(*inputs)
+        changed = {}
+        for k, count in counts.items():
+            if set_count(outputs[k], count) and outputs[k]._is_view():
+                changed[id(outputs[k]._base)] = outputs[k]._base
+        return _with_new_views(outputs, changed, recorded)
 
     return run
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from frameloom.autograd.result_views import as_created, counting, restore_views
+from frameloom.autograd.result_views import as_created, counting, recounted, restore_views
 from frameloom.backend.hot_shapes import Steady
 from frameloom.backend.plan_objects import COPIED, INCREMENT_VERSION, Built, PlanObjects
 from frameloom.backend.plan_sizes import PlanSizes
@@ -130,6 +130,10 @@ def specify(
     outputs = tuple(
         numbers.view(o) if isinstance(o, View) else numbers.replace(o) for o in program.outputs
     )
+    outputs = tuple(
+        (o, captured.written[k]) if k in captured.written and type(o) is ViewSpec else o
+        for k, o in enumerate(outputs)
+    )
     arena_bytes = numbers.sizes.ref(memory.arena_bytes)
     # A backward pass gets unbacked sizes from the forward pass, which has checked them.
     conditions = (
@@ -211,6 +215,7 @@ def _op_by_op(captured: CapturedGraph, *inputs: Any) -> tuple[Any, ...]:
         return restore_views(outputs, captured.views, captured.recorded_views, inputs)
 
     counted = counting(run, captured.versions, captured.recorded_views)
+    counted = recounted(counted, captured.written, captured.recorded_views)
     results: tuple[Any, ...] = as_created(counted, captured.creation)(*inputs)
     return results
 

@@ -211,6 +211,7 @@ struct Output {
     bool is_view = false;   // a view even if no other output shares its memory
     bool recorded = false;  // whether a view is made in the caller's gradient mode
     Object *lazy = nullptr; // a tuple of functions that are applied to it in order
+    int writes = -1;        // how many autograd counts; -1: as they are
 };
 
 struct Program {

@@ -120,6 +120,10 @@ Output Parser::output(py::handle item) {
     } else if (PyLong_Check(item.ptr())) {
         result.kind = Output::INPUT;
         result.number = buffer_number(item);
+    } else if (PyTuple_Check(item.ptr()) && PyTuple_GET_SIZE(item.ptr()) == 2) {
+        result = output(PyTuple_GET_ITEM(item.ptr(), 0));
+        require(result.kind == Output::VIEW, "only writes to views are counted");
+        result.writes = (int)number(PyTuple_GET_ITEM(item.ptr(), 1));
     } else {
         require(PyTuple_Check(item.ptr()) && PyTuple_GET_SIZE(item.ptr()) == 1,
                 "an output is a view, the number of an input, or a 1-tuple of a constant");

@@ -61,6 +61,14 @@ struct Call : Frame {
         return item;
     }
 
+    // Steals the reference to `item`.
+    [[gnu::noinline]] static PyObject *with_count(PyObject *item, int writes) {
+        PyObject *fallback = python_torch()->fallback;
+        PyObject *counted = item ? PyObject_CallMethod(fallback, "with_count", "Oi", item, writes) : nullptr;
+        Py_XDECREF(item);
+        return counted;
+    }
+
     PyObject *results(NoGrad &no_grad) {
         PyObject *result = PyTuple_New((Py_ssize_t)program.outputs.size());
         for (size_t i = 0; i < program.outputs.size() && result; i++) {
@@ -68,6 +76,8 @@ struct Call : Frame {
             int first = program.outputs[i].first;
             PyObject *item =
                 first < 0 ? output(program.outputs[i]) : Py_NewRef(PyTuple_GET_ITEM(result, first));
+            if (program.outputs[i].writes >= 0 && first < 0)
+                item = with_count(item, program.outputs[i].writes);
             if (program.outputs[i].lazy && first < 0) item = read_lazily(item, program.outputs[i].lazy);
             if (item)
                 PyTuple_SET_ITEM(result, (Py_ssize_t)i, item);

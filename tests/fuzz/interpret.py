@@ -16,7 +16,7 @@ import torch
 
 import frameloom
 from frameloom import pipeline
-from frameloom.autograd.result_views import as_created, counting
+from frameloom.autograd.result_views import as_created, counting, recounted
 from frameloom.backend import reference
 from frameloom.backend.targets import Texts, generate_all
 from frameloom.capture import _capture
@@ -89,7 +89,9 @@ def _interpreter(captured: CapturedGraph, options: Any, trail: Any, written: Any
         return _assembled(captured, options, trail, written, *args)
     with trail.stage("plan"):
         sources = [s for _, some in written.texts.launches for s in some]
-        plan = as_created(_Plan(program, captured, sources), captured.creation)
+        plan = _Plan(program, captured, sources)
+        plan = recounted(plan, captured.written, captured.recorded_views)
+        plan = as_created(plan, captured.creation)
     report = pipeline.GraphReport(
         pipeline.without_examples(captured), lowered=written.programs[0], fused=program
     )

@@ -96,7 +96,9 @@ def _checkpoint(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if n in edge and is_view(n):
             edge.update(n.all_input_nodes)
     end = torch._C._autograd._get_sequence_nr()
-    node_range = NodeRange(first, end, tuple((f.memory, f.memory.counted) for f in given_tensors))
+    node_range = NodeRange(
+        first, end, tuple((f.memory, f.memory.root.counted) for f in given_tensors)
+    )
     for n in nodes:
         n.meta[REGION] = Region(is_result=n in edge, reentrant=reentrant, node_range=node_range)
 
