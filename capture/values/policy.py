@@ -81,7 +81,7 @@ INTERPRETED_TOP_LEVEL = frozenset({
 INTERPRETED_TORCH = (
     "torch.nn.modules", "torch.nn.utils", "torch.__future__", "torch.nn.parameter", "torch.utils._pytree", "torch.nn.attention",
     "torch.ao.nn", "torch._library.custom_ops", "torch.utils._contextlib", "torch.utils.hooks", "torch.utils._foreach_utils", "torch.autograd.grad_mode", "torch.amp.autocast_mode", "torch.optim", "torch.distributions",
-    "torch.fx.graph_module", "torch.ao.quantization.stubs",
+    "torch.fx.graph_module", "torch.ao.quantization.stubs", "torch.autograd.functional",
 )  # fmt: skip
 
 

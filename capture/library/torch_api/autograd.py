@@ -21,6 +21,7 @@ from frameloom.capture.autograd.history import history
 from frameloom.capture.guards.surroundings import watch_autograd
 from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
 from frameloom.capture.interpreter.wrapped_tensor import refuse_inside
+from frameloom.capture.library.torch_api import transforms
 from frameloom.capture.recording.special_ops import is_checked
 from frameloom.capture.shapes.iteration import is_dense
 from frameloom.capture.tensors.cast_cache import without_autocast
@@ -98,7 +99,7 @@ def _leave(t: Tracer, inputs: Value, cause: Break) -> NoReturn:
 
 
 def _recorded_grad(t: Tracer, given: dict[str, Value]) -> Value:
-    if "inputs" not in given or _flag(t, given, "is_grads_batched"):
+    if "inputs" not in given:
         raise Break("autograd", "torch.autograd.grad(...)")
     if any(r.reentrant for n in t.recorder.graph.nodes if (r := n.meta.get(REGION)) is not None):
         raise Break("autograd", "torch.autograd.grad(...) with a reentrant checkpoint")
@@ -118,11 +119,16 @@ def _recorded_grad(t: Tracer, given: dict[str, Value]) -> Value:
         seeds = TupleValue([seeds])
     creates = _flag(t, given, "create_graph")
     keeps = _flag(t, given, "retain_graph", creates)
+    unused = t.look(given.get("allow_unused", NONE))
+    if not is_none(unused):
+        unused = ConstValue(unused.truth(t))
     asked: list[Value] = [
         ListValue(list(outputs)), ListValue(list(inputs)), seeds, ConstValue(keeps), ConstValue(creates),
-        ConstValue(_flag(t, given, "allow_unused")), ConstValue(_flag(t, given, "materialize_grads")),
+        unused, ConstValue(_flag(t, given, "materialize_grads")),
     ]  # fmt: skip
     with _going_back(t):
+        if _flag(t, given, "is_grads_batched"):
+            return transforms.run(t, _asked_in_a_batch, asked, {})
         return t.torch_call(_asked, asked, {})
 
 
@@ -142,13 +148,18 @@ def _going_back(t: Tracer) -> Iterator[None]:
 
 
 def _asked(
-    outputs: Any, inputs: Any, seeds: Any, keeps: bool, creates: bool, unused: bool, zeros: bool
-) -> Any:
+    outputs: Any, inputs: Any, seeds: Any, keeps: bool, creates: bool, unused: bool | None, zeros: bool,
+    batched: bool = False
+) -> Any:  # fmt: skip
     with torch.autograd.set_multithreading_enabled(False), without_autocast():
         return torch.autograd.grad(
-            outputs, inputs, seeds, retain_graph=keeps, create_graph=creates, allow_unused=unused or zeros,
-            materialize_grads=zeros,
+            outputs, inputs, seeds, retain_graph=keeps, create_graph=creates, allow_unused=unused,
+            materialize_grads=zeros, is_grads_batched=batched,
         )  # fmt: skip
+
+
+def _asked_in_a_batch(*asked: Any) -> Any:
+    return _asked(*asked, batched=True)
 
 
 def _flag(t: Tracer, given: dict[str, Value], name: str, default: bool = False) -> bool:
