@@ -50,3 +50,4 @@ class BackwardState:
     last_backward_site: Any = None  # the site of that call
     gradients_set: set[int] = field(default_factory=set)  # fakes that became a tensor's `.grad`
     leaves: dict[int, Any] = field(default_factory=dict)  # leaf tensors made here (leaves.py)
+    underived: list[Any] = field(default_factory=list)  # sites of calls that lack a derivative

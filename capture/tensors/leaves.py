@@ -170,6 +170,7 @@ def check_views_of_later_leaves(
 
 def leaves_or(t: Tracer, cause: Exception) -> Exception:
     """Returns what to raise where the history of a result cannot be kept because of `cause`: perhaps it can
-    be kept with the leaves as inputs."""
+    be kept with the leaves as inputs, or with a call that has no derivative between two graphs."""
     made = [*t.backward.leaves.values(), *t.recorder.history.turned_on.values()]
-    return Avoid(made[0][-1]) if made else cause
+    sites = [*(leaf[-1] for leaf in made), *t.backward.underived]
+    return Avoid(sites[0]) if sites else cause

@@ -73,13 +73,13 @@ _FUNCTIONS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # keys: definitio
 @knows_kind(*OPS)
 def _with_formula(t: Tracer, op: Any, args: Args, kwargs: Kwargs) -> Value | None:
     """Captures a call of an operator that the program has defined with a derivative in Python; None if it is
-    not such a call."""
+    not such a call. Notes a call without a derivative, which is recorded where no gradient needs it."""
     if not torch.is_grad_enabled() or not config.gradients:
         return None
     if isinstance(op, torch._ops.OpOverloadPacket):
         op = getattr(op, "default", None)
     definition = op and OPDEFS.get(op.name())
-    if definition is None or definition._backward_fn is None or definition._opoverload is not op:
+    if definition is None or definition._opoverload is not op:
         return None
     arguments = op._schema.arguments
     if any("[]" in str(a.type) or a.kwarg_only or a.alias_info is not None for a in arguments):
@@ -89,6 +89,12 @@ def _with_formula(t: Tracer, op: Any, args: Args, kwargs: Kwargs) -> Value | Non
         given.append(kwargs[a.name] if a.name in kwargs else t.from_python(a.default_value))
     tensors = [v for v in map(t.look, given) if isinstance(v, TensorValue)]
     if not any(v.fake.requires_grad for v in tensors) or len(given) != len(arguments):
+        return None
+    if definition._backward_fn is None:
+        t.backward.underived.append(
+            t.site_or(Break("autograd_function", f"{op} without a derivative"))
+        )
+        t.on_undo(t.backward.underived.pop)
         return None
     made = _FUNCTIONS.get(definition)
     if made is None or made[0] is not definition._backward_fn:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import frameloom
-from tests.jit.gradients.training import same_training
+from tests.jit.gradients.training import caught, same_training
 
 LIBRARY = torch.library.Library("frameloom_gradients", "FRAGMENT")
 ops = torch.ops.frameloom_gradients
@@ -140,3 +140,68 @@ def test_what_a_formula_does_is_done_in_each_pass():
         return [*seen]
 
     same_training(program)
+
+
+@torch.library.custom_op("frameloom_gradients::of_nothing", mutates_args=())
+def of_nothing(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+of_nothing.register_fake(torch.empty_like)
+
+
+def between(x):
+    return of_nothing(x.sin()).cos() + x
+
+
+def in_a_loop(x):
+    for _ in range(3):
+        x = of_nothing(x) + x
+    return x
+
+
+def in_a_call(x):
+    return between(x) * 2
+
+
+def beside(x):
+    return of_nothing(x).sum().detach() + x.sin()
+
+
+@pytest.mark.parametrize("graphs, fn", [(2, between), (1, in_a_loop), (2, in_a_call), (1, beside)])
+def test_an_op_without_a_formula(graphs, fn):
+    """It runs between two graphs; where no gradient needs it, it is a part of one. Iterations share a graph."""
+
+    def program(jit):
+        jitted, seen = jit(fn), []
+        for size in (3, 3, 4):
+            x = torch.arange(float(size), requires_grad=True)
+            y = jitted(x)
+            seen += [y.detach(), y.requires_grad, caught(y.sum().backward), x.grad]
+            with torch.no_grad():
+                seen.append(jitted(x))
+        return seen
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        same_training(program)
+    jitted = frameloom.jit(fn)
+    frameloom.reset()
+    jitted(torch.ones(3, requires_grad=True))
+    stats = frameloom.stats()
+    assert (stats["graphs"], stats["plain"]) == (graphs, 0)
+
+
+def test_a_formula_that_is_registered_later():
+    @torch.library.custom_op("frameloom_gradients::of_later", mutates_args=())
+    def of_later(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    of_later.register_fake(torch.empty_like)
+    jitted = frameloom.jit(lambda x: of_later(x.sin()).cos())
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="no autograd formula was registered"):
+        jitted(x).sum().backward()
+    of_later.register_autograd(lambda ctx, gradient: gradient * 2)
+    jitted(x).sum().backward()
+    assert torch.allclose(x.grad, -(x.sin() * 2).sin() * 2 * x.cos())
