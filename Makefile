@@ -21,7 +21,7 @@ demo: $(VENV)/.demo
 # JOBS processes; a test's own threads want cores, too.
 JOBS ?= 2
 test: $(VENV)/.dev $(VENV)/.demo
-	@echo "All tests: about 13 minutes on two cores ('make quick': one or two)."
+	@echo "All tests: about 15 minutes on two cores ('make quick': one or two)."
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 # One test of sixteen, for the loop of a developer.

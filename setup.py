@@ -14,6 +14,7 @@ import sysconfig
 from pathlib import Path
 
 import pybind11
+from pybind11.setup_helpers import ParallelCompile
 from setuptools import Extension, setup
 
 NEWEST = (3, 13)  # the newest CPython whose frames capture/native/compat.h knows
@@ -70,7 +71,5 @@ def compiler() -> list[Extension]:
     ]
 
 
-setup(
-    ext_modules=extensions(),
-    options={"build_ext": {"parallel": 2}},  # one after the other takes twice as long
-)
+ParallelCompile(default=0).install()  # one file per core at a time
+setup(ext_modules=extensions())

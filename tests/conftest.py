@@ -1,7 +1,6 @@
 """Tests run with verification of the structure of programs on, a kernel cache of their own, and without the network."""
 
 import gc
-import itertools
 import os
 import shutil
 import sys
@@ -60,6 +59,12 @@ def pytest_collectstart(collector):
     seed(0)
 
 
+def pytest_collection_finish():
+    """The garbage collector looks at what tests make, not at all that is imported: that takes a second, each time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _seed():
     seed(0)
@@ -90,16 +95,3 @@ def _kernels(request):
 
     with interpreted():
         yield
-
-
-finished = itertools.count(1)
-
-
-@pytest.fixture(autouse=True)
-def _own_heap():
-    """The garbage collector looks at what the test makes, not at all that is there: that takes a second, each time."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
-    if next(finished) % 500 == 0:
-        gc.collect()

@@ -185,5 +185,4 @@ if NUMPY_DTYPES:
     captures(NUMPY.ndarray.fill, _fill, writes=True)
     captures(NUMPY.copyto, _copy_to, writes=True)
     for _name, _read in COMPUTED_ATTRIBUTES.items():
-        of_tensor = {"T": _reversed, "mT": _read}.get(_name)
-        captures(_read, of_tensor or through(_name))
+        captures(_read, {"T": _reversed, "mT": _read}.get(_name, through(_name)))
