@@ -31,8 +31,9 @@ def test_first_sample(group):
 
 
 def test_elements_that_eager_leaves_undefined_are_found():
+    # More than glibc keeps for a thread: that is given out as it was left.
     argument, result = undefined_leaves(
-        lambda x: torch.ones(2).resize_(x.numel()), lambda: [torch.zeros(4)]
+        lambda x: torch.ones(2).resize_(x.numel()), lambda: [torch.zeros(1000)]
     )
-    assert not argument.any() and result.tolist() == [False, False, True, True]
+    assert not argument.any() and not result[:2].any() and result[2:].all()
     assert undefined_leaves(torch.ones, lambda: [(2, 3)]) is None
