@@ -70,6 +70,20 @@ def _embedding(func: Any, grad: Any, indices: Any, count: Int, *rest: Any) -> An
     return empty([count, grad.shape[-1]], grad.dtype)
 
 
+# PyTorch has no meta kernel for these.  Their kernels write to a contiguous tensor.
+WITHOUT_META = (
+    aten.multi_margin_loss_backward.default,
+    aten.multilabel_margin_loss_backward.default,
+    aten.fractional_max_pool3d_backward.default,
+)
+FRESH |= set(WITHOUT_META)
+
+
+@rule(*WITHOUT_META)
+def _without_meta(func: Any, grad: Any, x: Any, *rest: Any, **kwargs: Any) -> Any:
+    return empty(x.shape, x.dtype)
+
+
 @rule(aten._softmax_backward_data.default, aten._log_softmax_backward_data.default)
 def _softmax(func: Any, grad: Any, output: Any, dim: int, dtype: torch.dtype) -> Any:
     return empty(grad.shape, dtype) if equal_sizes(grad.shape, output.shape) else None

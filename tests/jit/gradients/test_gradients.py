@@ -62,6 +62,33 @@ def test_of_functions(fn):
     check(fn, X, W, B)
 
 
+LABELS, SEVERAL, SAMPLES = (
+    torch.tensor([1, 2, 7, 0]),
+    torch.tensor([[3, 0, -1, 1, 2, 4, 5, 6]] * 4),
+    torch.rand(1, 1, 3),
+)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda w: F.multi_margin_loss(w * 2, LABELS, p=2, weight=torch.arange(8.0)),
+        lambda w: F.multi_margin_loss(w.t()[:4].t()[:4], LABELS[:1].expand(4), reduction="none"),
+        lambda w: F.multilabel_margin_loss(w * 2, SEVERAL),
+        lambda w: F.fractional_max_pool3d(
+            w.view(1, 1, 4, 4, 2), 1, (2, 2, 1), _random_samples=SAMPLES
+        ),
+    ],
+)
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_of_derivatives_without_a_meta_kernel(fn, dynamic):
+    w = torch.randn(4, 8)
+    expected = gradients(fn, w.requires_grad_())
+    got = gradients(frameloom.jit(fn, fullgraph=True, dynamic=dynamic), w)
+    torch.testing.assert_close(got, expected)
+    assert got[1][0].stride() == expected[1][0].stride()
+
+
 def test_a_gradient_that_is_none_stays_none():
     def f(x, w, b):
         return w * 2, b * 3
