@@ -23,7 +23,7 @@ from frameloom.capture.interpreter.call_rules import CALLABLES, FUNCTIONS, rule_
 from frameloom.capture.interpreter.dispatch.torch_dispatch import wrappers
 from frameloom.capture.interpreter.generator import suspended
 from frameloom.capture.interpreter.step_limits import MAX_DEPTH
-from frameloom.capture.interpreter.torch_function import overloads
+from frameloom.capture.interpreter.torch_function import check_unseen, is_asked, overloads
 from frameloom.capture.speculation.hoisting import array_of
 from frameloom.capture.speculation.numpy_functions import chains_in
 from frameloom.capture.symbolic.numbers_given import has_number, with_number
@@ -151,13 +151,19 @@ def call_function(
         if real.__module__ in OVERRIDABLE and real is not DEFAULT:
             if (answer := t.overridden(real, args, kwargs)) is not None:
                 return answer
-            if overloads(t, [*args, *kwargs.values()]):  # it may call functions that are overridden
+            is_watched = t.settings.function_mode is not None
+            if is_watched or overloads(
+                t, [*args, *kwargs.values()]
+            ):  # it may call functions that are overridden
                 return inline(t, function, args, kwargs, resumable)
         known = FUNCTIONS.get(real)
         if known is not None:
+            if policy.is_torchs(real.__globals__):
+                check_unseen(t, real)
             return known(t, args, kwargs)
         by_name = CALLABLES.get(real.__code__.co_qualname)
         if by_name is not None and policy.is_torchs(real.__globals__):
+            check_unseen(t, real)
             t.guards.add(function._own(t).child("func_code"), "is", real.__code__)
             if (result := by_name(t, function, args, kwargs)) is not None:
                 return result
@@ -173,6 +179,11 @@ def call_function(
         if real.__qualname__ == "singledispatch.<locals>.dispatch":
             return dispatched(t, function, args)
         verdict = policy.function_verdict(real)
+        if t.settings.function_mode is not None and policy.is_torchs(real.__globals__):
+            if verdict == "record":  # the mode sees what it calls
+                return inline(t, function, args, kwargs, resumable)
+            if verdict != "inline":
+                check_unseen(t, real)
         if verdict == "record":
             if real.__name__ in NEEDS_DATA and real.__module__ == "torch._tensor":
                 check_hooking(t, real.__name__, args)
@@ -233,11 +244,18 @@ def call_builtin(t: Tracer, fn: Any, args: list[Value], kwargs: dict[str, Value]
         known = FUNCTIONS.get(fn)
     except TypeError:
         known = None
-    if policy.is_recorded(fn):
+    is_watched = t.settings.function_mode is not None
+    if policy.is_recorded(fn) or (is_watched and is_asked(fn)):
         if (answer := t.overridden(fn, args, kwargs)) is not None:
             return answer
         if wrappers(t, [*args, *kwargs.values()]):  # the rules are for tensors of the graph
             known = None
+    if (
+        is_watched
+        and (policy.is_recorded(fn) or policy.is_torchs_builtin(fn))
+        and known is not None
+    ):
+        check_unseen(t, fn)
     if known is not None:
         return known(t, args, kwargs)
     if policy.is_recorded(fn):

@@ -16,7 +16,7 @@ import torch
 from frameloom.capture.guards.class_lookup import MISSING, class_attribute, is_subtype, works_as
 from frameloom.capture.guards.thread_warnings import warnings_here
 from frameloom.capture.interpreter.call_rules import FUNCTIONS
-from frameloom.capture.interpreter.torch_function import as_subclass
+from frameloom.capture.interpreter.torch_function import as_subclass, check_unseen, is_asked
 from frameloom.capture.interpreter.wrap import BOXED, OPAQUE_MODULES, PLAIN_LAYOUTS, is_python_class
 from frameloom.capture.values import policy
 from frameloom.capture.values.base import Value
@@ -50,7 +50,12 @@ def instantiate(
     cls = cls_value.real
     known = FUNCTIONS.get(cls)
     if known is not None:
+        if policy.is_torchs_builtin(cls):
+            check_unseen(t, cls)
         return known(t, args, kwargs)
+    is_seen = t.settings.function_mode is not None and is_asked(cls)
+    if is_seen and (answer := t.overridden(cls, args, kwargs)) is not None:
+        return answer
     if cls in GradModeValue.CLASSES:
         return _grad_mode(t, cls, args, kwargs)
     meta_call = class_attribute(type(cls), "__call__")

@@ -7,7 +7,8 @@ around these functions (`no_grad`, `set_grad_enabled`, `autocast`) are Python co
 
 Blocks that PyTorch itself enters and leaves (`inference_mode`, `with device:`) store the previous state
 where it cannot be read. New code enters and leaves the blocks that the program entered or left, in the
-same order and among the same settings.
+same order and among the same settings. The program's own function modes are such blocks, too. They are never on
+PyTorch's stack during the capture: `torch_function.py` calls them.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
-from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs
+from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs, knows
 from frameloom.capture.values.base import NotConstant, Value
 from frameloom.capture.values.const import NONE, ConstValue
 from frameloom.capture.values.object import ObjectValue
@@ -72,6 +74,9 @@ class Settings:
         self.off = (
             0 if torch._C._is_torch_function_enabled() else 1
         )  # above 0: see functions_are_off
+        self.asked: list[
+            Turn
+        ] = []  # whose function modes are running: PyTorch takes them off the stack
         self._back: list[Callable[[], Any]] = []  # restore PyTorch's own state; called last first
 
     def _done(self, t: Tracer, back: Callable[[], Any], undo: Callable[[], Any]) -> None:
@@ -154,6 +159,28 @@ class Settings:
         finally:
             self.off -= 1
 
+    def _mode_turns(self) -> list[Turn]:
+        turns = (u for u in self.turns if u.enters and is_function_mode(u.block))
+        return [u for u in turns if all(u is not one for one in self.asked)]
+
+    @property
+    def function_mode(self) -> Value | None:
+        """The innermost function mode of the program that sees torch functions now."""
+        turns = self._mode_turns() if self.turns else []
+        return turns[-1].block if turns else None
+
+    @contextmanager
+    def asking_mode(self) -> Iterator[None]:
+        """Takes the innermost function mode off the stack while its own code runs."""
+        before = self.turns
+        self.asked.append(self._mode_turns()[-1])
+        try:
+            yield
+            if self.turns != before:
+                raise Break("context_manager", "a function mode that enters or leaves a block")
+        finally:
+            self.asked.pop()
+
     @property
     def leaves_autocast_open(self) -> bool:
         entered = (t.block for t in self.turns if t.enters)
@@ -230,6 +257,9 @@ OUTER = "_frameloom_outer"  # what inference_mode restores; PyTorch does not sho
 
 def enter_block(block: Any) -> None:
     """Called from new code."""
+    if isinstance(block, TorchFunctionMode):
+        torch._C._push_on_torch_function_stack(block)
+        return
     if type(block) is torch.inference_mode:
         block.__dict__[OUTER] = (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
     block.__enter__()
@@ -280,6 +310,8 @@ FUNCTIONS[torch.clear_autocast_cache] = _clear
 
 def enter_device(t: Tracer, value: ConstValue) -> Value:
     device = value.real
+    if t.settings.function_mode is not None:  # it sees how PyTorch makes the block
+        raise Break("context_manager", "with torch.device(...) in a function mode")
     t.settings.turn(t, value, True, device.__enter__, lambda: device.__exit__(None, None, None))
     return value
 
@@ -303,3 +335,31 @@ def _leave_device(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 FUNCTIONS[torch.device.__enter__] = lambda t, args, kwargs: enter_device(t, t.look(args[0]))  # type: ignore[arg-type]
 FUNCTIONS[torch.device.__exit__] = _leave_device
+
+
+# --- function modes of the program
+
+
+def is_function_mode(block: Value) -> bool:
+    return issubclass(block.type(), TorchFunctionMode)
+
+
+@knows(torch._C._push_on_torch_function_stack, least=1, most=1)
+def _push_mode(t: Tracer, args: Args, kwargs: Kwargs) -> None:
+    mode = t.look(args[0])
+    if not isinstance(mode, ObjectValue) or not is_function_mode(mode):
+        raise Break("context_manager", f"with {mode.describe()}")
+    t.settings.turn(t, mode, True, _nothing, _nothing)
+
+
+@knows(torch._C._pop_torch_function_stack, least=0, most=0)
+def _pop_mode(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    mode = t.settings.entered()
+    if mode is None or mode is not t.settings.function_mode:
+        raise Break("context_manager", "a function mode left out of order")
+    t.settings.turn(t, mode, False, _nothing, _nothing)
+    return mode
+
+
+def _nothing() -> None:
+    pass

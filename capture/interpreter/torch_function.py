@@ -1,18 +1,21 @@
 """Calls of torch functions that the classes of arguments override by `__torch_function__`.
 
 In: a torch function and its arguments as values. Out: what `__torch_function__` returns; None if no
-argument overrides the function. What PyTorch passes to `__torch_function__` is owners by a call with stand-ins
-for these arguments. The code of the program is interpreted; `torch.Tensor.__torch_function__` has a rule.
+argument overrides the function. What PyTorch passes to `__torch_function__` is found by a call with stand-ins
+for these arguments. A function mode of the program that is active is asked first. The code of the program is
+interpreted; `torch.Tensor.__torch_function__` has a rule.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from types import FunctionType, MethodWrapperType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from frameloom.capture.guards.thread_warnings import warnings_here
 from frameloom.capture.tensors.fake import is_wrapper
@@ -21,7 +24,7 @@ from frameloom.capture.values import policy
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.container import ListValue, TupleValue
-from frameloom.capture.values.function import BuiltinValue
+from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
 from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.subclass import (
     DEFAULT,
@@ -36,6 +39,7 @@ from frameloom.errors import Break
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
 
+SET_GRADIENTS: Any = torch._C._set_grad_enabled
 OPERATORS = frozenset(fn for name, fn in vars(operator).items() if name in operator.__all__)
 ALIAS = torch.ops.aten.alias.default
 
@@ -43,13 +47,20 @@ ALIAS = torch.ops.aten.alias.default
 class Dispatched(BaseException):
     """Raised by a stand-in: a function calls `__torch_function__` with these arguments."""
 
-    def __init__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
+    def __init__(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any] | None) -> None:
         super().__init__()
-        self.func, self.args_given, self.kwargs_given = func, args, kwargs
+        self.func, self.types = func, types
+        self.args_given, self.kwargs_given = args, kwargs
 
 
 def _stop(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
-    raise Dispatched(func, args, kwargs)
+    raise Dispatched(func, types, args, kwargs)
+
+
+class StopMode(TorchFunctionMode):
+    """Stands in for the function modes of the program."""
+
+    __torch_function__ = _stop  # type: ignore[assignment]
 
 
 class TensorStandIn(torch.Tensor):
@@ -81,14 +92,18 @@ def overloads(t: Tracer, args: Iterable[Value]) -> list[Value]:
 def overridden(
     t: Tracer, fn: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
 ) -> Value | None:
-    """Returns the result of a call of a torch function if an argument overrides it."""
-    owners = overloads(t, [*args, *kwargs.values()])
-    if not owners:
+    """Returns the result of a call of a torch function if an argument or a function mode overrides it."""
+    owners, mode = overloads(t, [*args, *kwargs.values()]), t.settings.function_mode
+    if not owners and mode is None:
         return None
-    is_native = fn in OPERATORS or policy.is_recorded(fn) or isinstance(fn, MethodWrapperType)
+    if mode is not None and (
+        owners or t.settings.off
+    ):  # a subclass, or a call that is not the program's
+        raise Break("tensor_subclass", f"{getattr(fn, '__name__', fn)}(...) in a function mode")
+    is_native = fn in OPERATORS or is_asked(fn) or isinstance(fn, MethodWrapperType)
     if not is_native and not (isinstance(fn, FunctionType) and policy.is_torchs(fn.__globals__)):
         # One of our functions, which stands for several.
-        if len(owners) > 1 or function_of(t, owners[0]) is not DEFAULT:
+        if mode is not None or len(owners) > 1 or function_of(t, owners[0]) is not DEFAULT:
             raise Break("tensor_subclass", f"{getattr(fn, '__name__', fn)}(...)")
         with t.settings.functions_off():
             result = t.torch_call(fn, args, kwargs)
@@ -101,6 +116,12 @@ def overridden(
         if function_of(t, value) is not None:
             is_tensor = isinstance(value, TensorValue)
             made: Any = torch.empty(0).as_subclass(TensorStandIn) if is_tensor else ObjectStandIn()
+        elif mode is not None and isinstance(value, TensorValue):
+            made = torch.empty(0)
+            if value.type() is torch.nn.Parameter:
+                made = torch.nn.Parameter(made)
+            elif value.type() is not torch.Tensor:
+                raise Break("tensor_subclass", f"{value.describe()} in a function mode")
         elif isinstance(value, ListValue) and value.type() is list:
             made = [stand_in(item) for item in value.items]
         elif isinstance(value, TupleValue) and value.cls is tuple:
@@ -114,8 +135,9 @@ def overridden(
     given = [stand_in(value) for value in args]
     named = {name: stand_in(value) for name, value in kwargs.items()}
     try:
-        with torch._C._EnableTorchFunction(), warnings_here("ignore"):  # type: ignore[attr-defined]
-            fn(*given, **named)
+        stop = nullcontext() if mode is None else StopMode()
+        with torch._C._EnableTorchFunction(), stop, warnings_here("ignore"):  # type: ignore[attr-defined]
+            fn(*given, **named) if named or _has_keywords(t) else fn(*given)
     except Dispatched as call:
         if isinstance(fn, FunctionType) and call.func is not fn:
             return None  # its code calls several functions
@@ -124,14 +146,55 @@ def overridden(
         options = None if pairs is None else {
             name: known[id(a)] if id(a) in known else t.from_python(a) for name, a in pairs
         }  # fmt: skip
-        function = call.func
+        function, types = call.func, call.types
     except Exception:
         return None  # it does not get as far
     else:
         return None
-    is_python = isinstance(function, FunctionType)
+    is_python = isinstance(function, FunctionType | type)
     func = t.pinned(function) if is_python else BuiltinValue(function)
+    if mode is not None:
+        return ask_mode(t, mode, func, types, values, options)
     return dispatch(t, func, owners, values, options)
+
+
+def _has_keywords(t: Tracer) -> bool:
+    """Whether the call has `**`: then `__torch_function__` gets a dictionary, be it empty."""
+    at = t.frame.at  # type: ignore[union-attr]
+    return at.op == "CALL_FUNCTION_EX" and bool(at.arg & 1)
+
+
+def is_asked(fn: Any) -> bool:
+    """Whether a call of something written in C may do no more than ask who overrides it."""
+    return policy.is_recorded(fn) or any(fn is one for one in (SET_GRADIENTS, *policy.PURE_TORCH))
+
+
+def ask_mode(
+    t: Tracer,
+    mode: Value,
+    func: Value,
+    types: Any,
+    args: list[Value],
+    kwargs: dict[str, Value] | None,
+) -> Value:
+    """Calls `__torch_function__` of the function mode."""
+    given = [func, TupleValue([t.pinned(cls) for cls in types]), TupleValue(args)]
+    options = [] if kwargs is None else [t.table_of(kwargs)]
+    with t.settings.asking_mode():
+        method = t.look(mode.getattr(t, "__torch_function__"))
+        if not isinstance(method, BoundMethodValue):
+            raise Break("tensor_subclass", f"{mode.describe()}.__torch_function__")
+        result = t.look(t.call(method, [*given, *options], {}))
+    if isinstance(result, ConstValue) and result.real is NotImplemented:
+        raise Break("tensor_subclass", f"{mode.describe()} without an answer")
+    return result
+
+
+def check_unseen(t: Tracer, fn: Any) -> None:
+    """Breaks if a function mode is active and PyTorch may show it calls that the rule for `fn` does not
+    make."""
+    if t.settings.function_mode is not None and fn not in policy.UNSEEN:
+        raise Break("library_call", f"{getattr(fn, '__name__', fn)}(...) in a function mode")
 
 
 def dispatch(

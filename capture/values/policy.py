@@ -129,7 +129,15 @@ INTERPRETED_FUNCTIONS = frozenset(
     getattr(F, name)
     for name in ("gaussian_nll_loss", "triplet_margin_with_distance_loss", "linear_cross_entropy")
     if hasattr(F, name)  # the last one is in PyTorch 2.13 and later
-) | {torch.func.functional_call, torch.overrides.is_tensor_like}
+) | {torch.func.functional_call, torch.overrides.is_tensor_like} | {
+    vars(owner)[name]
+    for owner, names in (
+        (torch.overrides, ("_push_mode", "_pop_mode")),
+        (torch.overrides.TorchFunctionMode, ("__init__", "__enter__", "__exit__", "__torch_function__")),
+        (torch.overrides.BaseTorchFunctionMode, ("__torch_function__",)),
+    )
+    for name in names
+}  # fmt: skip
 
 
 # The modules of the function transforms of torch.func.
@@ -257,6 +265,13 @@ def is_recorded(fn: Any) -> bool:
     return getattr(fn, "__objclass__", None) is torch._C.TensorBase
 
 
+def is_torchs_builtin(fn: Any) -> bool:
+    """Whether PyTorch defines a class or a callable written in C."""
+    owner = getattr(fn, "__objclass__", None) or getattr(fn, "__self__", None)
+    module = getattr(fn, "__module__", None) or getattr(owner, "__module__", None)
+    return str(module).partition(".")[0] == "torch"
+
+
 def is_pure(fn: Any) -> bool:
     """Whether a C callable depends only on its arguments, so that it may be called on constants during the
     capture."""
@@ -336,6 +351,19 @@ STATE_READERS = {
     if isinstance(reader, BuiltinFunctionType)
 }  # fmt: skip
 NOT_RECORDED = frozenset({torch.from_numpy, torch.frombuffer, torch.from_file})
+
+
+# Functions of PyTorch with rules of their own, or that read a state, which function modes do not see.
+UNSEEN = frozenset({
+    torch._C._set_default_dtype, torch.set_autocast_enabled, torch.set_autocast_dtype, torch.set_autocast_cache_enabled,
+    torch.autocast_increment_nesting, torch.autocast_decrement_nesting, torch.clear_autocast_cache,
+    torch.inference_mode.__enter__, torch.inference_mode.__exit__, torch.autocast.__enter__, torch.autocast.__exit__,
+    torch._C.DisableTorchFunctionSubclass.__enter__, torch._C.DisableTorchFunctionSubclass.__exit__,
+    torch.device.__exit__, torch.nn.Module.__setattr__, torch.from_numpy, torch._C._log_api_usage_once,
+    torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack, torch.Size, torch.Size.numel,
+    torch.is_grad_enabled, torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary, torch.overrides.has_torch_function_variadic,
+    torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch.are_deterministic_algorithms_enabled,
+})  # fmt: skip
 
 
 # PyTorch functions written in C that use a number only as an operand: the ops they run do not depend on its

@@ -8,7 +8,7 @@ of the graph: new code makes it from that one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import FunctionType, GetSetDescriptorType
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -76,13 +76,10 @@ class SubclassValue(TensorValue):
         attribute = class_attribute(self.cls, name)
         if attribute is MISSING or not is_of_tensors(name, attribute):
             return self.generic_getattr(t, name)
-        if type(attribute) is GetSetDescriptorType and self.is_overridden(t):
-            return t.torch_call(attribute.__get__, [self], {})
         return super().getattr(t, name)
 
     def is_overridden(self, t: Tracer) -> bool:
-        """Whether a function of the program decides what torch functions do."""
-        return function_of(t, self) not in (None, DEFAULT)
+        return super().is_overridden(t) or function_of(t, self) not in (None, DEFAULT)
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
         own = class_attribute(self.cls, "__setattr__")

@@ -7,7 +7,7 @@ Properties that guards fix (shape, dtype, device...) are plain constants. Operat
 from __future__ import annotations
 
 from dataclasses import replace
-from types import FunctionType, MethodDescriptorType, WrapperDescriptorType
+from types import FunctionType, GetSetDescriptorType, MethodDescriptorType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -99,8 +99,19 @@ class TensorValue(InstanceValue):
     def describe(self) -> str:
         return "tensor"
 
+    def is_overridden(self, t: Tracer) -> bool:
+        """Whether a function of the program decides what torch functions do."""
+        return t.settings.function_mode is not None
+
+    def check_not_overridden(self, t: Tracer, what: str) -> None:
+        """Breaks there: PyTorch may call several functions that the program sees."""
+        if self.is_overridden(t):
+            raise Break("tensor_subclass", f"{what} of {self.describe()} in a function mode")
+
     def getattr(self, t: Tracer, name: str) -> Value:
         attribute = class_attribute(self.type(), name)  # noted: methods of tensors can be replaced
+        if type(attribute) is GetSetDescriptorType and self.is_overridden(t):
+            return t.torch_call(attribute.__get__, [self], {})
         if name == "is_leaf" and self.real is not None and self.origin is not None:
             return self._is_leaf(t)
         if name == "is_leaf":
@@ -195,6 +206,8 @@ class TensorValue(InstanceValue):
         return [*own, *super().effects(t)]
 
     def setattr(self, t: Tracer, name: str, value: Value) -> None:
+        if is_data_descriptor(class_attribute(self.cls, name)):
+            self.check_not_overridden(t, f"{name} = ...")
         if name == "data" and t.look(value) is self:
             return  # `Module.to` without a change
         if name == "grad" and self.real is not None and self._may_be_gradient(t.look(value)):
@@ -241,6 +254,7 @@ class TensorValue(InstanceValue):
         return properties[0] == properties[1] and value.type() in (torch.Tensor, torch.nn.Parameter)
 
     def truth(self, t: Tracer) -> bool:
+        self.check_not_overridden(t, "bool(...)")
         return t.decide(self)
 
     def known_truth(self, t: Tracer) -> bool | None:
@@ -249,6 +263,7 @@ class TensorValue(InstanceValue):
         return bool(known) if known is not None and known.numel() == 1 else None
 
     def contains(self, t: Tracer, item: Value) -> bool:
+        self.check_not_overridden(t, "in")
         method = class_attribute(self.type(), "__contains__")  # noted: methods can be replaced
         if method is not CONTAINS or not isinstance(item, ConstValue | TensorValue):
             return super().contains(t, item)
@@ -257,11 +272,13 @@ class TensorValue(InstanceValue):
         return t.torch_call(_contains, [self, item], {}).truth(t)
 
     def length(self, t: Tracer) -> int:
+        self.check_not_overridden(t, "len(...)")
         if self.fake.ndim == 0:
             t.raise_(TypeError, "len() of a 0-d tensor")
         return int(self.fake.shape[0])
 
     def iterate(self, t: Tracer) -> Value:
+        self.check_not_overridden(t, "iteration")
         if self.fake.ndim == 0:
             t.raise_(TypeError, "iteration over a 0-d tensor")
         return t.torch_call(torch.Tensor.unbind, [self, ConstValue(0)], {}).iterate(t)

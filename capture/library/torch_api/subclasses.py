@@ -40,7 +40,7 @@ def _as_subclass(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     torch.overrides.has_torch_function_variadic,
 )
 def _has_torch_function(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
-    return bool(torch_function.overloads(t, args))
+    return t.settings.function_mode is not None or bool(torch_function.overloads(t, args))
 
 
 @knows(torch.Tensor._make_wrapper_subclass, least=2, keywords="*")
@@ -87,7 +87,7 @@ def _correct_aliasing(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _handle(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if len(args) < 2:
+    if len(args) < 2 or t.settings.function_mode is not None:
         raise Break("tensor_subclass", "handle_torch_function(...)")
     owners = torch_function.overloads(t, [args[1]])
     return torch_function.dispatch(t, t.look(args[0]), owners, args[2:], kwargs)

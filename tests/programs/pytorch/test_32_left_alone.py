@@ -62,7 +62,7 @@ def subclass_made_inside(x):
     return type(t), y * 2
 
 
-@program(graphs=1, breaks="library_call library_call", plain=True)
+@program()
 def function_mode_inside(x):
     y = x + 1
     with Doubling():
