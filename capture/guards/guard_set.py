@@ -95,6 +95,13 @@ class GuardSet:
 
         self._checks.setdefault(key, (origin, "sizes", OfNodes(make)))
 
+    def apart(self, first: Origin, second: Origin) -> None:
+        """Notes that two tensors share no memory."""
+        make = lambda node: [node(first), node(second)]  # noqa: E731
+        self._checks.setdefault(
+            (id(first), "no_overlap", id(second)), (first, "no_overlap", OfNodes(make))
+        )
+
     def subclass(self, cls: type, abstract: type, answer: bool) -> None:
         """Notes the answer of an abstract class about a class, which a registration can change."""
         key = ("subclass", cls, abstract)

@@ -31,6 +31,7 @@ enum { SIZE_DIMENSION, SIZE_STRIDE };
 int tensor_size(PyObject *object, int what, int64_t dimension, int64_t *value);
 /* Whether its storage offset, in elements, is this number, or a multiple of it. */
 int tensor_offset_is(PyObject *object, int64_t offset);
+int tensor_storage_is(PyObject *object, int64_t bytes); /* whether its storage has that size */
 int tensor_offset_divides(PyObject *object, int64_t by);
 /* Whether autograd accumulates gradients in its `grad`. */
 int tensor_accumulates(PyObject *object);
@@ -64,6 +65,7 @@ typedef struct {
     int raw; /* the offsets below are valid; else tensors are read through their attributes */
     int keys, dtype, ndim, sizes, strides, storage, storage_offset, autograd_meta;
     int storage_data;  /* offset of the data pointer in a storage */
+    int storage_bytes; /* offset of the size in a storage; -1 unknown */
     int requires_grad; /* offset of the flag in the autograd data; -1 unknown */
     int history;       /* offset of the history's node in the autograd data; -1 unknown */
     PyTypeObject *tensor_type;

@@ -34,6 +34,10 @@ static int check_offset_multiple(const Step *step, PyObject *object, PyObject **
     return tensor_offset_divides(object, step->number);
 }
 
+static int check_storage(const Step *step, PyObject *object, PyObject **Py_UNUSED(values)) {
+    return tensor_storage_is(object, step->number);
+}
+
 static PyObject *another(const Step *Py_UNUSED(step), PyObject *Py_UNUSED(object)) {
     return PyUnicode_FromString("another");
 }
@@ -202,6 +206,9 @@ const GuardKind guard_tensor_checks[] = {
      .actual = another},
     {"storage_offset_multiple", guard_take_number, .check = check_offset_multiple,
      .demand = "storage offset a multiple of %zd", .actual = another},
+    /* number of bytes: of the whole storage */
+    {"storage_bytes", guard_take_number, .check = check_storage, .demand = "a storage of %zd bytes",
+     .actual = another},
     /* autograd accumulates gradients in its `grad` */
     {"accumulates", take_nothing, .check = check_accumulates,
      .demand = "a leaf that gradients are added up in", .actual = another},

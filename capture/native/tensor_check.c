@@ -360,6 +360,18 @@ int tensor_offset_divides(PyObject *object, int64_t by) {
     return offset >= 0 && offset % by == 0;
 }
 
+int tensor_storage_is(PyObject *object, int64_t bytes) {
+    if (!PyObject_TypeCheck(object, torch_header.tensor_type)) return 0;
+    if (!torch_header.raw || torch_header.storage_bytes < 0) {
+        int64_t bytes_now = number_at(object, "untyped_storage().nbytes()");
+        int known = !PyErr_Occurred();
+        PyErr_Clear();
+        return known && bytes_now == bytes;
+    }
+    const char *storage = pointer(impl_of(object) + torch_header.storage);
+    return storage != NULL && word(storage + torch_header.storage_bytes) == bytes;
+}
+
 PyObject *tensor_spec_text(const TensorSpec *spec) { return Py_NewRef(spec->text); }
 
 PyObject *tensor_text(const TensorSpec *spec, PyObject *object) {

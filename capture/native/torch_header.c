@@ -17,7 +17,7 @@ enum { OBJECT_SPAN = 48, IMPL_SPAN = 208, META_SPAN = 192, STORAGE_SPAN = 64, SA
 typedef struct {
     PyObject *tensor; /* owned */
     const char *impl;
-    int64_t dtype, ndim, keys, storage, data;
+    int64_t dtype, ndim, keys, storage, data, bytes;
     int64_t sizes[6], strides[6];
 } Sample;
 
@@ -91,6 +91,7 @@ static int sample_make(Sample *sample, const char *dtype, int64_t code, const ch
     sample->impl = (const char *)(uintptr_t)number_at(sample->tensor, "_cdata");
     sample->storage = number_at(sample->tensor, "untyped_storage()._cdata");
     sample->data = number_at(sample->tensor, "untyped_storage().data_ptr()");
+    sample->bytes = number_at(sample->tensor, "untyped_storage().nbytes()");
     return PyErr_Occurred() ? -1 : 0;
 }
 
@@ -209,6 +210,11 @@ static int find_offsets(Sample *samples) {
         if (*(int64_t *)(samples[0].storage + offset) == samples[0].data &&
             *(int64_t *)(samples[2].storage + offset) == samples[2].data)
             header->storage_data = offset;
+    header->storage_bytes = -1;
+    for (int offset = 8; offset < STORAGE_SPAN && header->storage_bytes < 0; offset += 8)
+        if (offset != header->storage_data && *(int64_t *)(samples[0].storage + offset) == samples[0].bytes &&
+            *(int64_t *)(samples[2].storage + offset) == samples[2].bytes && samples[0].bytes != samples[2].bytes)
+            header->storage_bytes = offset;
     if (header->storage_data < 0) return 0;
     if (find_autograd(samples[0].tensor, samples[0].impl) < 0) return -1;
     if (header->autograd_meta >= 0 && find_history(samples[0].tensor) < 0) return -1;
