@@ -41,6 +41,10 @@ static int take_position(Step *step, PyObject *value, Py_ssize_t nodes) {
     return guard_take_number(step, value, nodes) < 0 || step->number < 0 ? -1 : 0;
 }
 
+static int take_access(Step *step, PyObject *value, Py_ssize_t nodes) {
+    return value == Py_None ? 0 : take_position(step, value, nodes);
+}
+
 static int take_object(Step *step, PyObject *value, Py_ssize_t Py_UNUSED(nodes)) {
     step->object = Py_NewRef(value);
     return 0;
@@ -173,28 +177,77 @@ static PyObject *load_referent(const Step *Py_UNUSED(step), PyObject *reference,
     return PyWeakref_CheckRef(reference) ? weakref_living(reference) : NULL;
 }
 
-/* Whether PyTorch can share the memory of the array: it may be written, and a write does not warn. */
-static int is_shareable(PyObject *array) {
+/* Whether writes to the array do not warn, and whether it may be written is as the access says. */
+static int has_access(PyObject *array, Py_ssize_t access) {
     enum { WRITEABLE = 0x400, WARNS_BIT = 31 }; /* of NumPy's flags */
     PyObject *flags = PyObject_GetAttrString(array, "flags");
     PyObject *number = flags ? PyObject_GetAttrString(flags, "num") : NULL;
     unsigned long bits = number ? PyLong_AsUnsignedLongMask(number) : 0;
     Py_XDECREF(number);
     Py_XDECREF(flags);
-    return (bits & WRITEABLE) != 0 && (bits & 1ul << WARNS_BIT) == 0;
+    int is_readonly = access & 1;
+    return number && ((bits & WRITEABLE) == 0) == is_readonly && (bits & 1ul << WARNS_BIT) == 0;
+}
+
+/* The array read forwards along the dimensions of the access, which must be those that it is read backwards
+ * along; NULL if they are not. */
+static PyObject *read_forwards(PyObject *array, Py_ssize_t access) {
+    PyObject *strides = PyObject_GetAttrString(array, "strides");
+    Py_ssize_t dims = strides && PyTuple_Check(strides) ? PyTuple_GET_SIZE(strides) : 0;
+    PyObject *minus_1 = PyLong_FromLong(-1), *slices = PyTuple_New(dims), *forwards = NULL;
+    int is_same = strides && minus_1 && slices && dims < 62 && access >> (dims + 1) == 0;
+    for (Py_ssize_t d = 0; is_same && d < dims; d++) {
+        int is_backwards = PyLong_AsSsize_t(PyTuple_GET_ITEM(strides, d)) < 0;
+        PyObject *slice = PySlice_New(NULL, NULL, is_backwards ? minus_1 : NULL);
+        is_same = slice && is_backwards == (int)(access >> (d + 1) & 1);
+        if (slice) PyTuple_SET_ITEM(slices, d, slice);
+    }
+    if (is_same) forwards = PyObject_GetItem(array, slices);
+    Py_XDECREF(slices);
+    Py_XDECREF(minus_1);
+    Py_XDECREF(strides);
+    return forwards;
+}
+
+/* An array over the same memory that may be written, since PyTorch warns of others. It is made of the
+ * attribute by which NumPy reads memory of other objects, and keeps `array` alive. */
+static PyObject *writeable(PyObject *array) {
+    PyObject *numpy = PyImport_ImportModule("numpy"), *types = PyImport_ImportModule("types");
+    PyObject *shown = PyObject_GetAttrString(array, "__array_interface__"), *made = NULL, *holder = NULL;
+    PyObject *data = shown && PyDict_Check(shown) ? PyDict_GetItemString(shown, "data") : NULL;
+    if (numpy && types && data && PyTuple_Check(data)) {
+        PyObject *pair = PyTuple_Pack(2, PyTuple_GET_ITEM(data, 0), Py_False);
+        holder = PyObject_CallMethod(types, "SimpleNamespace", NULL);
+        if (pair && holder && PyDict_SetItemString(shown, "data", pair) == 0 &&
+            PyObject_SetAttrString(holder, "array", array) == 0 &&
+            PyObject_SetAttrString(holder, "__array_interface__", shown) == 0)
+            made = PyObject_CallMethod(numpy, "asarray", "O", holder);
+        Py_XDECREF(pair);
+    }
+    Py_XDECREF(holder);
+    Py_XDECREF(shown);
+    Py_XDECREF(types);
+    Py_XDECREF(numpy);
+    return made;
 }
 
 /* The tensor over the memory of an exact `numpy.ndarray`, whose type is checked before; NULL if PyTorch
- * cannot share it. */
-static PyObject *load_tensor_of_array(const Step *Py_UNUSED(step), PyObject *array,
-                                      const Call *Py_UNUSED(call)) {
+ * cannot share it, or if its access is another. */
+static PyObject *load_tensor_of_array(const Step *step, PyObject *array, const Call *Py_UNUSED(call)) {
     static PyObject *from_numpy;
     if (from_numpy == NULL) {
         PyObject *torch = PyImport_ImportModule("torch");
         from_numpy = torch ? PyObject_GetAttrString(torch, "from_numpy") : NULL;
         Py_XDECREF(torch);
     }
-    PyObject *tensor = from_numpy && is_shareable(array) ? PyObject_CallOneArg(from_numpy, array) : NULL;
+    Py_ssize_t access = step->number;
+    int is_plain = access == 0;
+    PyObject *shared = NULL, *tensor = NULL;
+    if (from_numpy && has_access(array, access))
+        shared = is_plain ? Py_NewRef(array) : read_forwards(array, access);
+    if (shared && access & 1) Py_SETREF(shared, writeable(shared));
+    if (shared) tensor = PyObject_CallOneArg(from_numpy, shared);
+    Py_XDECREF(shared);
     if (tensor == NULL) PyErr_Clear();
     return tensor;
 }
@@ -249,7 +302,10 @@ const GuardKind guard_loads[] = {
     {"cached", .load = load_cached, .holds = WITH_OBJECT, .path = "{0}"},
     /* what a weak reference refers to, None once it died */
     {"referent", .load = load_referent, .path = "{0}()"},
-    {"tensor_of_array", .load = load_tensor_of_array, .fresh = 1, .path = "torch.from_numpy({0})"},
+    /* the access: bit 0 if the array may not be written, bit d + 1 if it is read backwards along dimension d;
+     * the tensor is read forwards */
+    {"tensor_of_array", take_access, .load = load_tensor_of_array, .fresh = 1,
+     .path = "torch.from_numpy({0})"},
     {"func_closure", .load = load_func_closure, .holds = WITH_OBJECT, .type = &PyTuple_Type,
      .attribute = "__closure__"},
     {"func_defaults", .load = load_func_defaults, .attribute = "__defaults__"},

@@ -20,6 +20,7 @@ import torch
 from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs
 from frameloom.capture.interpreter.convert import to_torch
 from frameloom.capture.library.numpy_api.samples import (
+    Accessed,
     Constant,
     Number,
     Result,
@@ -28,7 +29,7 @@ from frameloom.capture.library.numpy_api.samples import (
     map_arguments,
 )
 from frameloom.capture.library.numpy_api.sizes import agreed, note_sizes
-from frameloom.capture.values.arrays.ndarray import ARRAY_CLASSES, ArrayValue
+from frameloom.capture.values.arrays.ndarray import ARRAY_CLASSES, PLAIN, ArrayValue
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import (
     NUMPY_DTYPES,
@@ -120,23 +121,43 @@ def captured(t: Tracer, function: Function, args: Args, kwargs: Kwargs) -> Value
         raise Break("numpy", f"{function.name}(...) that leaves out elements")
     if writes:
         _check_writes(function, args[0] if function.writes else kwargs["out"], out)
-    values = [t.from_python(_of_tensors(argument)) for argument in given]
-    options = {name: t.from_python(_of_tensors(a)) for name, a in named.items()}
-    if function.writes:
-        values[0] = _uncounted(t, values[0])
     made: Value | None = None
     if writes or sized or _has_new(described):
-        if function.compute is None:
+        compute = function.compute
+        if compute is None:
             raise Break("numpy", f"{function.name}(...)")
-        made = t.look(t.torch_call(function.compute, values, options))
-    if out is not None:
-        assert made is not None
-        target = _uncounted(t, t.from_python(out))
-        t.torch_call(_write, [target, made, t.from_python(_of_tensors(where))], {})
+        of_tensors = functools.partial(_of_tensors, t, arrays)
+        values = [t.from_python(of_tensors(argument)) for argument in given]
+        options = {name: t.from_python(of_tensors(a)) for name, a in named.items()}
+        if function.writes:
+            made = _written(t, compute, args[0], values[1:], options)
+        else:
+            made = t.look(t.torch_call(compute, values, options))
+        if out is not None:
+            _written(t, _write, t.look(kwargs["out"]), [made, t.from_python(of_tensors(where))], {})
     if sized:
         assert made is not None
         described = agreed(*asked, described, to_torch(t, made))
     return _result(t, function, described, made, arrays)
+
+
+def _written(
+    t: Tracer, compute: Compute, target: Value, values: list[Value], options: dict[str, Value]
+) -> Value:
+    """Calls a function that writes to its first argument, the array `target`; autograd does not count writes
+    to it, as it counts none of NumPy's."""
+    assert isinstance(target, ArrayValue)
+    if target.access.backwards:
+        compute = functools.partial(_write_backwards, compute, target.access.backwards)
+    return t.look(t.torch_call(compute, [target.tensor(t).uncounted(t), *values], options))
+
+
+def _write_backwards(
+    compute: Compute, dims: tuple[int, ...], array: torch.Tensor, *args: Any, **options: Any
+) -> None:
+    turned = torch.flip(array, dims)
+    compute(turned, *args, **options)
+    array.copy_(torch.flip(turned, dims))
 
 
 def _write(out: torch.Tensor, made: torch.Tensor, where: Any) -> None:
@@ -153,19 +174,14 @@ def _known_answer(t: Tracer, function: Function, args: list[Any], kwargs: dict[s
     return ConstValue(described.value)
 
 
-def _uncounted(t: Tracer, tensor: Value) -> Value:
-    """Returns a tensor over the same memory; autograd does not count writes to it, as it counts none of
-    NumPy's."""
-    assert isinstance(tensor, TensorValue)
-    return tensor.uncounted(t)
-
-
 def _argument(t: Tracer, function: Function, value: Value, arrays: dict[int, ArrayValue]) -> Any:
     """Returns an argument with Fakes in place of arrays, which it adds to `arrays`."""
     value = t.look(value)
     if isinstance(value, ArrayValue):
         fake = value.tensor(t).fake
         arrays[id(fake)] = value
+        if value.access != PLAIN:
+            return Accessed(fake, value.access)
         return Number(fake) if value.is_number else fake
     if isinstance(value, TupleValue | ListValue) and value.type() in (tuple, list, torch.Size):
         items = [_argument(t, function, item, arrays) for item in value.items]
@@ -189,8 +205,11 @@ def _is_left_out(value: Value) -> bool:
 DTYPE_NAMES = (bool, int, float, complex, *(cls.__base__ for cls in NUMPY_SCALARS[:1]))
 
 
-def _of_tensors(argument: Any) -> Any:
-    return argument.fake if isinstance(argument, Number) else map_arguments(_of_tensors, argument)
+def _of_tensors(t: Tracer, arrays: dict[int, ArrayValue], argument: Any) -> Any:
+    """Returns an argument with Fakes of its arrays' elements."""
+    if isinstance(argument, Number | Accessed):
+        return arrays[id(argument.fake)].elements(t).fake
+    return map_arguments(functools.partial(_of_tensors, t, arrays), argument)
 
 
 def _check_writes(function: Function, target: Value, out: Any) -> None:
@@ -232,8 +251,8 @@ def _result(
         layout = [t.from_python(described.shape), t.from_python(described.strides)]
         viewed = t.look(t.torch_call(torch.as_strided, [source, *layout, place], {}))
         assert isinstance(viewed, TensorValue)
-        return ArrayValue(viewed, described.cls)
-    if not isinstance(made, TensorValue):
+        return ArrayValue(viewed, described.cls, access=described.access)
+    if not isinstance(made, TensorValue) or described.access != PLAIN:
         raise Break("numpy", f"{function.name}(...)")
     sources = {id(array.tensor(t).fake.memory) for array in arrays.values()}
     return ArrayValue(_laid_out(t, function, described, made, sources), described.cls)

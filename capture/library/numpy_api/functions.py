@@ -25,16 +25,16 @@ from frameloom.ir.symbolic.expr import Size
 
 VIEWS = (
     "transpose swapaxes moveaxis rollaxis squeeze expand_dims atleast_1d atleast_2d atleast_3d split "
-    "array_split hsplit vsplit dsplit"
+    "array_split hsplit vsplit dsplit flip fliplr flipud rot90 broadcast_to diagonal"
 )
-VIEW_METHODS = "transpose swapaxes squeeze view"
+VIEW_METHODS = "transpose swapaxes squeeze view diagonal"
 CREATORS = "zeros ones empty linspace logspace eye identity tri"
 # Views for some arguments, new arrays for others.
 BOTH = "real imag"
 COMPUTED = (
     "sum prod mean std var max min amax amin argmax argmin all any cumsum cumprod ptp count_nonzero "
     "concatenate stack vstack hstack dstack column_stack clip dot inner outer tensordot vdot kron cross trace "
-    "repeat tile roll flip fliplr flipud rot90 take take_along_axis diff tril triu diag round around "
+    "repeat tile roll take take_along_axis diff tril triu diag round around "
     "zeros_like ones_like full_like empty_like sort isclose nan_to_num meshgrid einsum"
 )
 # Their answers depend on no elements.

@@ -15,7 +15,13 @@ import torch
 
 from frameloom.capture.guards.thread_warnings import warnings_here
 from frameloom.capture.tensors.fake import Fake
-from frameloom.capture.values.arrays.ndarray import without_elements
+from frameloom.capture.values.arrays.ndarray import (
+    PLAIN,
+    Access,
+    access_of,
+    accessed,
+    without_elements,
+)
 from frameloom.capture.values.const import NUMPY_DTYPES
 from frameloom.errors import Break, first_line, let_mistakes_through
 from frameloom.ir.symbolic.atoms import evaluated
@@ -25,6 +31,7 @@ if NUMPY_DTYPES:
     import numpy
 
 
+WARNS_BIT = 31  # of an array's flags: it warns when it is written
 # Settings of `numpy.seterr` with which NumPy does more than to warn.
 REPORTS = frozenset({"raise", "call", "print", "log"})
 
@@ -35,9 +42,17 @@ class Number(NamedTuple):
     fake: Fake
 
 
+class Accessed(NamedTuple):
+    """Stands in an argument list for an array that is read backwards, or may not be written."""
+
+    fake: Fake
+    access: Access
+
+
 class Result(NamedTuple):
     """What NumPy returns, or one item of it. `same`: it is that argument itself. `shares`: the argument whose
-    memory it is in; it starts `offset` elements behind the start of that argument's memory."""
+    memory it is in; read forwards, it starts `offset` elements behind the start of that argument's memory.
+    Strides are those of an array that is read forwards."""
 
     cls: Any
     dtype: torch.dtype
@@ -46,6 +61,7 @@ class Result(NamedTuple):
     same: Fake | None
     shares: Fake | None
     offset: int
+    access: Access
 
 
 class Constant(NamedTuple):
@@ -59,18 +75,22 @@ class Samples:
     samples that share memory."""
 
     def __init__(
-        self, fakes: list[Fake], element: int, at: Callable[[Symbol], int], writeable: bool
+        self, arrays: list[Any], element: int, at: Callable[[Symbol], int], writeable: bool
     ) -> None:
         self._at = at
         self._writeable = writeable
         sizes: dict[int, int] = {}
-        for fake in fakes:
+        given = [part if isinstance(part, Accessed) else Accessed(part, PLAIN) for part in arrays]
+        for fake, _ in given:
             key = id(fake.memory)
             sizes[key] = max(sizes.get(key, 1), self._end(fake) * fake.itemsize)
         self._memory = {key: numpy.zeros(size, numpy.uint8) for key, size in sizes.items()}
         self._arrays: dict[int, tuple[Fake, Any]] = {}
-        for fake in fakes:
-            self._arrays.setdefault(id(fake), (fake, self._sample(fake, element)))
+        for fake, access in given:
+            if id(fake) not in self._arrays:
+                sample = accessed(self._sample(fake, element), access)
+                sample.flags.writeable = writeable and not access.readonly
+                self._arrays[id(fake)] = fake, sample
 
     def _sample(self, fake: Fake, element: int) -> Any:
         shape, strides, offset = self._layout(fake)
@@ -81,7 +101,6 @@ class Samples:
             offset * fake.itemsize, [stride * fake.itemsize for stride in strides],
         )  # fmt: skip
         array[...] = element
-        array.flags.writeable = self._writeable
         return array
 
     def _layout(self, fake: Fake) -> tuple[tuple[int, ...], tuple[int, ...], int]:
@@ -103,6 +122,8 @@ class Samples:
         """Returns an argument with the samples of its arrays."""
         if isinstance(argument, Fake):
             return self._arrays[id(argument)][1]
+        if isinstance(argument, Accessed):
+            return self._arrays[id(argument.fake)][1]
         if isinstance(argument, Number):
             return self._arrays[id(argument.fake)][1][()]
         if isinstance(argument, Size):
@@ -122,17 +143,21 @@ class Samples:
             type(made) is numpy.ndarray or type(made) is made.dtype.type
         ):
             raise Break("numpy", f"an array of {made.dtype}")
-        shares, offset = None, 0
-        if type(made) is numpy.ndarray and made.size:
-            if self._writeable and not made.flags.writeable:
-                raise Break("numpy", "an array that cannot be written")
-            shares, offset = self._owner(made)
-        if any(s % made.itemsize or s < 0 for s in made.strides):
-            raise Break("numpy", "an array that is read backwards")
+        shares, offset, access = None, 0, PLAIN
         same = next((fake for fake, array in self._arrays.values() if array is made), None)
+        if type(made) is numpy.ndarray:
+            if made.flags.num >> WARNS_BIT & 1:
+                raise Break("numpy", "an array that warns when it is written")
+            access = access_of(made)
+            if access.backwards:
+                made = numpy.flip(made, access.backwards)
+            if made.size:
+                shares, offset = self._owner(made)
+        if any(s % made.itemsize for s in made.strides):
+            raise Break("numpy", "an array of parts of elements")
         strides = tuple(stride // made.itemsize for stride in made.strides)
         dtype = getattr(torch, made.dtype.name)
-        return Result(type(made), dtype, made.shape, strides, same, shares, offset)
+        return Result(type(made), dtype, made.shape, strides, same, shares, offset, access)
 
     def _owner(self, made: Any) -> tuple[Fake | None, int]:
         """Returns an argument whose memory the array is in, and the offset of the array there."""
@@ -162,7 +187,7 @@ def ask(
         )
     answers = []
     for element in (0, 1):
-        samples = Samples(fakes_of([args, kwargs]), element, at, writes or not answers)
+        samples = Samples(arrays_of([args, kwargs]), element, at, writes or not answers)
         made = call_numpy(fn, samples.replaced(args), samples.replaced(kwargs))
         answers.append(samples.result(made))
     if not same(*answers):
@@ -185,13 +210,20 @@ def call_numpy(fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) 
 def same(first: Any, second: Any) -> bool:
     """Whether two answers are the same. Fakes are compared by identity."""
     if isinstance(first, Result) and isinstance(second, Result):
-        pairs = zip(first, second, strict=True)
+        # A view of a sample that may not be written may not be written.
+        parts = [(*r[:-1], r.access.backwards) for r in (first, second)]
+        pairs = zip(*parts, strict=True)
         return all(a is b if isinstance(a, Fake) else a == b for a, b in pairs)
     if isinstance(first, Constant) and isinstance(second, Constant):
         return first.value is second.value
     if type(first) is not type(second) or len(first) != len(second):
         return False
     return all(map(same, first, second))
+
+
+def arrays_of(argument: Any) -> list[Any]:
+    """Returns the Fakes in an argument; for some arrays, with their access."""
+    return [part for part in parts_of(argument) if isinstance(part, Fake | Accessed)]
 
 
 def fakes_of(argument: Any) -> list[Fake]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.library.numpy_api.samples import Result, ask, parts_of, same
+from frameloom.capture.library.numpy_api.samples import Accessed, Result, ask, parts_of, same
 from frameloom.capture.tensors.fake import Fake
 from frameloom.errors import Break
 from frameloom.ir.symbolic.atoms import atoms_of, evaluated
@@ -29,7 +29,8 @@ def note_sizes(argument: Any) -> bool:
 
 def _sizes_in(argument: Any) -> Iterator[Size]:
     for part in parts_of(argument):
-        numbers = (*part.shape, *part.stride()) if isinstance(part, Fake) else (part,)
+        fake = part.fake if isinstance(part, Accessed) else part
+        numbers = (*fake.shape, *fake.stride()) if isinstance(fake, Fake) else (fake,)
         yield from (n for n in numbers if isinstance(n, Size))
 
 

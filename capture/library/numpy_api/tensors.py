@@ -10,7 +10,12 @@ from frameloom.capture.autograd.hooked_tensors import check_hooking
 from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs, knows
 from frameloom.capture.library.numpy_api.samples import dtype_of
 from frameloom.capture.symbolic.numbers_given import has_number, with_number
-from frameloom.capture.values.arrays.ndarray import ARRAY_CLASSES, ArrayValue, has_no_elements
+from frameloom.capture.values.arrays.ndarray import (
+    ARRAY_CLASSES,
+    PLAIN,
+    ArrayValue,
+    has_no_elements,
+)
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import (
     FALSE,
@@ -64,6 +69,8 @@ def _from_numpy(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     array = t.look(args[0])
     if not isinstance(array, ArrayValue) or array.is_number:
         raise Break("numpy", f"from_numpy(...) of {array.describe()}")
+    if array.access != PLAIN:  # PyTorch raises, or warns
+        raise Break("numpy", "from_numpy(...) of an array that is read-only or read backwards")
     return _memory_of(t, array.tensor(t))
 
 
@@ -76,7 +83,7 @@ def _converting(fn: Any) -> Any:
             if has_number(t, [*args, *kwargs.values()]):
                 return with_number(t, fn, args, kwargs)
             return t.torch_call(fn, args, kwargs)
-        if len(args) > 1 or not kwargs.keys() <= {"dtype", "device"}:
+        if len(args) > 1 or not kwargs.keys() <= {"dtype", "device"} or array.access != PLAIN:
             raise Break("numpy", f"{fn.__name__}(...) of {array.describe()} with these arguments")
         options = {name: value for name, value in kwargs.items() if not is_none(t.look(value))}
         if "device" not in options and torch.get_default_device().type != "cpu":
@@ -111,7 +118,7 @@ def _to_python(method: Any) -> Any:
         array = t.look(args[0])
         if not isinstance(array, ArrayValue):
             return t.evaluate(getattr(array.type(), method.__name__), args, kwargs)
-        return t.call_builtin(method, [array.tensor(t)], {})
+        return t.call_builtin(method, [array.elements(t)], {})
 
     return rule
 

@@ -8,7 +8,7 @@ elements or its layout are needed first.
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from frameloom.capture.guards.source import Origin
     from frameloom.capture.interpreter.tracer import Tracer
     from frameloom.capture.resume.reconstruct import Rebuilder
+    from frameloom.ir.symbolic.expr import Int
 
 TENSOR_OF_ARRAY, _ = _capture.LOADS["tensor_of_array"]
 DTYPES: dict[torch.dtype, Any] = {
@@ -33,16 +34,50 @@ DTYPES: dict[torch.dtype, Any] = {
 }
 
 
+class Access(NamedTuple):
+    """How an array reads its memory: the dimensions along which it does so backwards, and whether it may not
+    write there."""
+
+    backwards: tuple[int, ...] = ()
+    readonly: bool = False
+
+    @property
+    def number(self) -> int:
+        """As the guards have it."""
+        return int(self.readonly) + sum(2 << d for d in self.backwards)
+
+
+PLAIN = Access()
+
+
+def access_of(array: Any) -> Access:
+    backwards = tuple(d for d, stride in enumerate(array.strides) if stride < 0)
+    return Access(backwards, not array.flags.writeable)
+
+
+def accessed(array: Any, access: Access) -> Any:
+    """Returns a view, with the given access, of an array that is read forwards."""
+    viewed = numpy.flip(array, access.backwards) if access.backwards else array.view()
+    viewed.flags.writeable = not access.readonly
+    return viewed
+
+
 class ArrayValue(Value):
     """An array; or a number of NumPy, of the class `cls`, which has no identity and never changes."""
 
     def __init__(
-        self, tensor: TensorValue | None, cls: Any, real: Any = None, origin: Origin | None = None
+        self,
+        tensor: TensorValue | None,
+        cls: Any,
+        real: Any = None,
+        origin: Origin | None = None,
+        access: Access | None = None,
     ) -> None:
         self._tensor = tensor
         self.cls = cls
         self.real = real
         self.origin = origin
+        self._access = access
 
     @property
     def is_number(self) -> bool:
@@ -55,18 +90,35 @@ class ArrayValue(Value):
         super().refuse("numpy", use)
 
     def tensor(self, t: Tracer) -> TensorValue:
-        """Returns the tensor over its memory."""
+        """Returns the tensor over its memory, which is read forwards along all dimensions."""
         if self._tensor is None:
             assert self.origin is not None
+            number = self.access.number
             try:
-                real = TENSOR_OF_ARRAY(self.real)
+                real = TENSOR_OF_ARRAY(self.real, number)
             except LookupError:
                 raise Break("numpy", "an array whose memory PyTorch cannot share") from None
             if NUMPY_DTYPES.get(str(self.real.dtype)) is not self.real.dtype:
                 raise Break("numpy", f"an array of {self.real.dtype}")
-            origin = self.origin.child("tensor_of_array")
+            origin = self.origin.child("tensor_of_array", number or None)
             self._tensor = t.tensor(real, origin)
         return self._tensor
+
+    @property
+    def access(self) -> Access:
+        if self._access is None:
+            self._access = access_of(self.real) if isinstance(self.real, ARRAY_CLASSES) else PLAIN
+        return self._access
+
+    def elements(self, t: Tracer) -> TensorValue:
+        """Returns a tensor with the elements in the order of the array: over its memory, or a copy."""
+        tensor = self.tensor(t)
+        if not self.access.backwards:
+            return tensor
+        dims = t.from_python(self.access.backwards)
+        flipped = t.look(t.torch_call(torch.flip, [tensor, dims], {}))
+        assert isinstance(flipped, TensorValue)
+        return flipped
 
     def dtype(self, t: Tracer) -> Any:
         return DTYPES[self.tensor(t).fake.dtype]
@@ -79,6 +131,8 @@ class ArrayValue(Value):
         attribute = class_attribute(self.cls, name)
         if (read := PROPERTIES.get(name)) is not None:
             return t.from_python(read(self.tensor(t).fake))
+        if name == "strides":
+            return t.from_python(self._strides(t))
         if name == "dtype":
             return ConstValue(self.dtype(t))
         if name == "__class__":
@@ -88,6 +142,12 @@ class ArrayValue(Value):
         if type(attribute).__name__ in ("method_descriptor", "wrapper_descriptor"):
             return BoundMethodValue(BuiltinValue(attribute), self)
         self.refuse("attribute", f"{self.describe()}.{name}")
+
+    def _strides(self, t: Tracer) -> tuple[Int, ...]:
+        fake = self.tensor(t).fake
+        steps = (stride * fake.itemsize for stride in fake.stride())
+        backwards = self.access.backwards
+        return tuple(-step if d in backwards else step for d, step in enumerate(steps))
 
     def _method(self, t: Tracer, name: str, *args: Value) -> Value:
         return t.call_builtin(class_attribute(self.cls, name), [self, *args], {})
@@ -127,7 +187,15 @@ class ArrayValue(Value):
             build = number_in
         else:
             build = array_of_nothing if has_no_elements(self._tensor.fake) else torch.Tensor.numpy
-        r.call(build, self._tensor)
+        if self.access == PLAIN:
+            r.call(build, self._tensor)
+        else:
+            r.call(with_access, build, self._tensor, self.access)
+
+
+def with_access(build: Any, tensor: torch.Tensor, access: Access) -> Any:
+    """Called from new code: returns an array over the memory of a tensor."""
+    return accessed(build(tensor), access)
 
 
 def number_in(tensor: torch.Tensor) -> Any:
@@ -154,7 +222,6 @@ def without_elements(shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...
 
 PROPERTIES: dict[str, Any] = {
     "shape": lambda fake: tuple(fake.shape),
-    "strides": lambda fake: tuple(stride * fake.itemsize for stride in fake.stride()),
     "ndim": operator.attrgetter("ndim"),
     "size": lambda fake: fake.numel(),
     "itemsize": operator.attrgetter("itemsize"),

@@ -126,6 +126,19 @@ def test_tensor_of_array_shares_the_memory():
     assert (tuple(tensor.shape), tensor.stride(), tensor.dtype) == ((2, 2), (3, 2), torch.float64)
 
 
+def test_tensor_of_array_that_is_read_only_or_backwards():
+    read, _ = _capture.LOADS["tensor_of_array"]
+    base = np.arange(6.0).reshape(2, 3)
+    forwards = read(base, 0)
+    cold = np.broadcast_to(base, (2, 2, 3))[:, ::-1]
+    for array, access in ((base[::-1], 2), (base[:, ::-1], 4), (base[::-1, ::-1], 6), (cold, 5)):
+        tensor = read(array, access)
+        assert tensor.data_ptr() == base.ctypes.data and (tensor == forwards).all()
+        for other in {0, 1, 2, 3, 4, 6, 8, 5} - {access}:
+            with pytest.raises(LookupError):
+                read(array, other)
+
+
 @pytest.mark.parametrize(
     "array",
     [np.arange(3)[::-1], np.broadcast_to(np.ones(2), (2, 2)), np.array(["a"]), np.zeros(2, ">f4"), np.zeros(2, object),

@@ -314,17 +314,17 @@ def tensor_and_array(x, a):
     return (x + 1) * a
 
 
-@program(args=lambda: (X, np.arange(4.0)[::-1]), breaks="numpy", graphs=1)
+@program(args=lambda: (X, np.arange(4.0)[::-1]))
 def backwards(x, a):
     return x + 1, a + 1
 
 
-@program(args=lambda: (X, np.broadcast_to(np.ones(2), (2, 2))), breaks="numpy", graphs=1)
+@program(args=lambda: (X, np.broadcast_to(np.ones(2), (2, 2))))
 def read_only(x, a):
     return x + 1, a + 1
 
 
-@program(args=given(A), breaks="numpy", graphs=1)
+@program(args=given(A))
 def flipped(x, a):
     return x + 1, np.flip(a)
 
