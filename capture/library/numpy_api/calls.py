@@ -28,8 +28,13 @@ from frameloom.capture.library.numpy_api.samples import (
     call_numpy,
     map_arguments,
 )
-from frameloom.capture.library.numpy_api.sizes import agreed, note_sizes
-from frameloom.capture.values.arrays.ndarray import ARRAY_CLASSES, PLAIN, ArrayValue
+from frameloom.capture.library.numpy_api.sizes import agreed, has_unbacked, note_sizes
+from frameloom.capture.values.arrays.ndarray import (
+    ARRAY_CLASSES,
+    PLAIN,
+    ArrayValue,
+    has_no_elements,
+)
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import (
     NUMPY_DTYPES,
@@ -114,7 +119,7 @@ def captured(t: Tracer, function: Function, args: Args, kwargs: Kwargs) -> Value
         return t.evaluate(function.fn, args, kwargs) if known is None else known
     writes = function.writes or named.get("out") is not None
     asked = (function.fn, given, {**named}, writes)
-    described = ask(*asked)
+    described, found = ask(*asked)
     out = named.pop("out", None)
     where = named.pop("where", True) if isinstance(function.fn, UFUNC) else True
     if where is not True and out is None:
@@ -135,9 +140,9 @@ def captured(t: Tracer, function: Function, args: Args, kwargs: Kwargs) -> Value
             made = t.look(t.torch_call(compute, values, options))
         if out is not None:
             _written(t, _write, t.look(kwargs["out"]), [made, t.from_python(of_tensors(where))], {})
-    if sized:
-        assert made is not None
-        described = agreed(*asked, described, to_torch(t, made))
+    computed = None if made is None else to_torch(t, made)
+    if sized or found or has_unbacked(computed):
+        described = agreed(*asked, described, computed)
     return _result(t, function, described, made, arrays)
 
 
@@ -168,7 +173,7 @@ def _write(out: torch.Tensor, made: torch.Tensor, where: Any) -> None:
 
 
 def _known_answer(t: Tracer, function: Function, args: list[Any], kwargs: dict[str, Any]) -> Value:
-    described = ask(function.fn, args, kwargs)
+    described, _ = ask(function.fn, args, kwargs)
     if not isinstance(described, Constant) or not is_constant(described.value):
         raise Break("numpy", f"{function.name}(...)")
     return ConstValue(described.value)
@@ -265,8 +270,8 @@ def _laid_out(
     if made.fake.dtype is not described.dtype or tuple(made.fake.shape) != described.shape:
         raise Break("numpy", f"{function.name}(...), which PyTorch computes with another dtype")
     strides = zip(described.shape, made.fake.stride(), described.strides, strict=True)
-    is_same = all(size == 1 or stride == wanted for size, stride, wanted in strides)
-    if not is_same and 0 not in described.shape:
+    is_same = all(stride == wanted or size == 1 for size, stride, wanted in strides)
+    if not is_same and not has_no_elements(made.fake):
         layout = (described.shape, described.strides)
         made = _tensor(t, _copied, [made, *map(t.from_python, layout)])
     elif id(made.fake.memory) in sources or made.fake.memory.root is not made.fake:

@@ -78,11 +78,6 @@ def _arange(*bounds: Any, dtype: Any = None) -> torch.Tensor:
     return cast(torch.arange(*bounds), NUMPY.dtype(int if dtype is None else dtype))
 
 
-def _where(condition: Any, left: Any, right: Any) -> torch.Tensor:
-    dtype = NUMPY.result_type(*(dtype_of(a) if isinstance(a, Fake) else a for a in (left, right)))
-    return torch.where(cast(condition, NUMPY.dtype(bool)), cast(left, dtype), cast(right, dtype))
-
-
 def _astype(array: torch.Tensor, dtype: Any, *how: Any, **named: Any) -> torch.Tensor:
     """Computes a cast; how it is laid out, and whether it may be the array itself, are NumPy's answers."""
     return cast(array, NUMPY.dtype(dtype))
@@ -152,7 +147,6 @@ if NUMPY_DTYPES:
     _register(NUMPY, BOTH + " " + COMPUTED)
     _register(NUMPY, CREATORS, creates=True)
     captures(NUMPY.arange, _arange, creates=True)
-    captures(NUMPY.where, _where)
     captures(NUMPY.full, _full, creates=True)
     captures(NUMPY.copy, _copy)
     for _fn in (

@@ -24,7 +24,7 @@ from frameloom.capture.values.arrays.ndarray import (
 )
 from frameloom.capture.values.const import NUMPY_DTYPES
 from frameloom.errors import Break, first_line, let_mistakes_through
-from frameloom.ir.symbolic.atoms import evaluated
+from frameloom.ir.symbolic.atoms import evaluated, unbacked_in
 from frameloom.ir.symbolic.expr import Size, Symbol
 
 if NUMPY_DTYPES:
@@ -95,6 +95,8 @@ class Samples:
     def _sample(self, fake: Fake, element: int) -> Any:
         shape, strides, offset = self._layout(fake)
         if 0 in shape:
+            if any(map(unbacked_in, fake.shape)):  # as `Tensor.numpy` makes it
+                strides = (0,) * len(shape)
             return without_elements(shape, dtype_of(fake), strides)
         array: Any = numpy.ndarray(
             shape, dtype_of(fake), self._memory[id(fake.memory)],
@@ -178,9 +180,10 @@ def ask(
     kwargs: dict[str, Any],
     writes: bool = False,
     at: Callable[[Symbol], int] = operator.attrgetter("hint"),
-) -> Any:
-    """Returns what NumPy's function returns for such arguments; `at`: the values of the symbols in sizes. Breaks
-    if it raises or warns, so that plain Python does so; or if it writes to an argument, unless `writes`."""
+) -> tuple[Any, bool]:
+    """Returns what NumPy's function returns for such arguments, and whether the elements decide sizes of new
+    arrays; these sizes are then those for ones. `at`: the values of the symbols in sizes. Breaks if it raises or
+    warns, so that plain Python does so; or if it writes to an argument, unless `writes`."""
     if not REPORTS.isdisjoint(numpy.geterr().values()):
         raise Break(
             "numpy", f"{getattr(fn, '__name__', fn)}(...) where NumPy reports errors of floats"
@@ -190,11 +193,13 @@ def ask(
         samples = Samples(arrays_of([args, kwargs]), element, at, writes or not answers)
         made = call_numpy(fn, samples.replaced(args), samples.replaced(kwargs))
         answers.append(samples.result(made))
-    if not same(*answers):
-        raise Break(
-            "numpy", f"{getattr(fn, '__name__', fn)}(...), whose result's layout depends on data"
-        )
-    return answers[0]
+    if same(*answers):
+        return answers[0], False
+    if same(*map(without_sizes, answers)):
+        return answers[1], True
+    raise Break(
+        "numpy", f"{getattr(fn, '__name__', fn)}(...), whose result's layout depends on data"
+    )
 
 
 def call_numpy(fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -205,6 +210,16 @@ def call_numpy(fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) 
         let_mistakes_through(error)
         text = f"{getattr(fn, '__name__', fn)}: {type(error).__name__}: {first_line(error)}"
         raise Break("op_error", text) from error
+
+
+def without_sizes(described: Any) -> Any:
+    """Returns a description in which all new arrays of as many dimensions are alike."""
+    if type(described) in (tuple, list):
+        return type(described)(map(without_sizes, described))
+    if not isinstance(described, Result) or described.shares is not None or described.same:
+        return described
+    nothing = (0,) * len(described.shape)
+    return described._replace(shape=nothing, strides=nothing)
 
 
 def same(first: Any, second: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from frameloom.capture.library.numpy_api.samples import Accessed, Result, ask, parts_of, same
 from frameloom.capture.tensors.fake import Fake
 from frameloom.errors import Break
-from frameloom.ir.symbolic.atoms import atoms_of, evaluated
+from frameloom.ir.symbolic.atoms import atoms_of, evaluated, unbacked_in
 from frameloom.ir.symbolic.expr import Int, Size, Symbol, hint_of
 
 if TYPE_CHECKING:
@@ -25,6 +25,10 @@ def note_sizes(argument: Any) -> bool:
     sizes = [*_sizes_in(argument)]
     _apart_from_1(sizes)
     return bool(sizes)
+
+
+def has_unbacked(made: Any) -> bool:
+    return any(unbacked_in(n) for n in _sizes_in(made))
 
 
 def _sizes_in(argument: Any) -> Iterator[Size]:
@@ -44,14 +48,35 @@ def agreed(
 ) -> Any:
     """Returns NumPy's description of the results with symbolic sizes, which are those of `made`, what PyTorch
     computes. Breaks if it is not right for other sizes."""
-    sizes = [*_sizes_in([args, kwargs])]
     answer = _in_symbols(described, made)
-    if any(s.unbacked for n in sizes for s in atoms_of(n)):
-        raise _vary()
+    known = {s for n in _sizes_in([args, kwargs]) for s in atoms_of(n)}
+    found = {s for n in _sizes_in(made) for s in unbacked_in(n)} - known
+    sizes = [*_sizes_in([args, kwargs, made])]
     for at in _assignments(sizes[0].shape_env):
-        if not same(_numbered(answer, at), ask(fn, args, kwargs, writes, at)):
+        asked, _ = ask(fn, args, kwargs, writes, at)
+        if not same(_numbered(answer, at), _with_sizes_found(asked, answer, found, at)):
             raise _vary()
     return answer
+
+
+def _with_sizes_found(
+    described: Any, answer: Any, found: set[Any], at: Callable[[Symbol], int]
+) -> Any:
+    """Returns a description in which sizes that the elements decide are those of `answer`."""
+    if type(described) in (tuple, list):
+        pairs = zip(described, answer, strict=True)
+        return type(described)(_with_sizes_found(d, a, found, at) for d, a in pairs)
+    if not isinstance(described, Result) or not found:
+        return described
+    shape = tuple(
+        evaluated(wanted, at) if not found.isdisjoint(unbacked_in(wanted)) else n
+        for n, wanted in zip(described.shape, answer.shape, strict=True)
+    )
+    if shape == described.shape:
+        return described
+    if 0 in shape:
+        return described._replace(shape=shape, strides=(0,) * len(shape))
+    return described._replace(shape=shape, strides=_dense(shape, described.strides))
 
 
 def _assignments(env: ShapeEnv) -> Iterator[Callable[[Symbol], int]]:
@@ -59,8 +84,13 @@ def _assignments(env: ShapeEnv) -> Iterator[Callable[[Symbol], int]]:
     symbols = sorted(env.symbols)
     hints = {s: s.hint for s in symbols}
     yield hints.__getitem__
-    for step, apart in ((1, 0), (3, 0), (1, 2)):
-        other = {s: s.hint + step + apart * k for k, s in enumerate(symbols)}
+    others = [
+        {s: s.hint + step + apart * k for k, s in enumerate(symbols)}
+        for step, apart in ((1, 0), (3, 0), (1, 2))
+    ]
+    if any(s.unbacked for s in symbols):
+        others += [{s: n if s.unbacked else s.hint for s in symbols} for n in (0, 1)]
+    for other in others:
         if env.is_possible(other.__getitem__) and env.hold(other.__getitem__):
             yield other.__getitem__
 
@@ -71,8 +101,9 @@ def _vary() -> Break:
 
 def _apart_from_1(sizes: Iterable[Size]) -> None:
     for n in sizes:
-        n.shape_env.assume_not_0(n)
-        n.shape_env.assume_not_0(n - 1)
+        if not unbacked_in(n):  # NumPy is asked for 0 and 1 of those
+            n.shape_env.assume_not_0(n)
+            n.shape_env.assume_not_0(n - 1)
 
 
 def _in_symbols(described: Any, made: Any) -> Any:
@@ -128,4 +159,7 @@ def _numbered(described: Any, at: Callable[[Symbol], int]) -> Any:
     shape, strides = (
         tuple(evaluated(n, at) for n in numbers) for numbers in (described.shape, described.strides)
     )
+    if 0 in shape and any(map(unbacked_in, described.shape)):  # as `Tensor.numpy` makes it
+        strides = (0,) * len(shape)
+        return described._replace(shape=shape, strides=strides, shares=None, offset=0)
     return described._replace(shape=shape, strides=strides, offset=evaluated(described.offset, at))

@@ -21,6 +21,7 @@ from frameloom.capture.values.containers.container import TupleValue
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
+from frameloom.ir.symbolic.atoms import unbacked_in
 
 if TYPE_CHECKING:
     from frameloom.capture.guards.source import Origin
@@ -145,6 +146,8 @@ class ArrayValue(Value):
 
     def _strides(self, t: Tracer) -> tuple[Int, ...]:
         fake = self.tensor(t).fake
+        if any(map(unbacked_in, fake.shape)):
+            self.refuse("numpy", "strides of an array of which data decides a size")
         steps = (stride * fake.itemsize for stride in fake.stride())
         backwards = self.access.backwards
         return tuple(-step if d in backwards else step for d, step in enumerate(steps))

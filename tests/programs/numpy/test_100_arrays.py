@@ -285,7 +285,7 @@ def array_as_a_key(x, a):
     return x + 1, {a: 1}
 
 
-@program(args=given(A), breaks="numpy", graphs=1)
+@program(args=given(A))
 def shape_from_an_element(x, a):
     return x + 1, np.repeat(a, a.astype(int))
 
@@ -295,7 +295,7 @@ def test_errors_of_floats_that_raise():
         jit(lambda x, a: (x + 1, 1 / a))(X, np.zeros(3))
 
 
-@program(args=given(A), breaks="numpy", graphs=2)
+@program(args=given(A))
 def shapes_that_depend_on_data(x, a):
     y = x + 1
     b = a[a > 1]

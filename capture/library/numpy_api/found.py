@@ -1,0 +1,98 @@
+"""NumPy's functions that find elements: how many there are decides the size of the result."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Kwargs
+from frameloom.capture.library.numpy_api.calls import Function, captured, captures, evaluated
+from frameloom.capture.library.numpy_api.samples import dtype_of
+from frameloom.capture.library.numpy_api.ufuncs import cast
+from frameloom.capture.tensors.fake import Fake
+from frameloom.capture.values.arrays.ndarray import ArrayValue
+from frameloom.capture.values.base import Value
+from frameloom.capture.values.const import NUMPY_DTYPES, ConstValue
+from frameloom.capture.values.containers.container import TupleValue
+from frameloom.errors import Break
+
+if TYPE_CHECKING:
+    from frameloom.capture.interpreter.tracer import Tracer
+
+
+def _places(array: Any) -> Any:
+    """Returns the matrix of which NumPy's `nonzero` returns the columns."""
+    return NUMPY.ascontiguousarray(NUMPY.argwhere(array))
+
+
+def _computed_places(array: torch.Tensor) -> torch.Tensor:
+    return torch.nonzero(array).contiguous()
+
+
+PLACES = Function(_places, _computed_places)
+
+
+def _nonzero(otherwise: Any) -> Any:
+    def rule(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        array = t.look(args[0]) if len(args) == 1 and not kwargs else None
+        if not isinstance(array, ArrayValue) or not array.tensor(t).fake.ndim:
+            return otherwise(t, args, kwargs)  # type: ignore[no-any-return]
+        found = captured(t, PLACES, [array], {})
+        assert isinstance(found, ArrayValue)
+        # Without elements, NumPy's columns have other strides than those of tensors.
+        t.recorder.shape_env.assume_not_0(found.tensor(t).fake.shape[0])
+        columns = t.look(t.call_builtin(NUMPY.transpose, [found], {}))
+        ndim = array.tensor(t).fake.ndim
+        return TupleValue([columns.getitem(t, ConstValue(d)) for d in range(ndim)])
+
+    return rule
+
+
+def _where(otherwise: Any) -> Any:
+    """Returns the rule for `numpy.where`, which with a condition alone is `numpy.nonzero`."""
+
+    def rule(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        if len(args) == 1 and not kwargs:
+            return t.look(t.call_builtin(NUMPY.nonzero, args, {}))
+        return otherwise(t, args, kwargs)  # type: ignore[no-any-return]
+
+    return rule
+
+
+def _chosen(condition: Any, left: Any, right: Any) -> torch.Tensor:
+    dtype = NUMPY.result_type(*(dtype_of(a) if isinstance(a, Fake) else a for a in (left, right)))
+    return torch.where(cast(condition, NUMPY.dtype(bool)), cast(left, dtype), cast(right, dtype))
+
+
+def _selected(array: torch.Tensor, condition: Any, axis: Any = None) -> torch.Tensor:
+    along = array if axis == 0 else array.reshape(-1)
+    if axis not in (None, 0) or not isinstance(condition, Fake):
+        raise Break("numpy", "compress(...) with these arguments")
+    return along[cast(condition, NUMPY.dtype(bool))]
+
+
+def _distinct(array: torch.Tensor, equal_nan: bool = True, **how: Any) -> torch.Tensor:
+    """Computes the distinct elements in order; of equal ones NumPy takes the first."""
+    if how or array.is_complex() or array.numel() == 0:
+        raise Break("numpy", "unique(...) of these elements")
+    ordered = torch.sort(array.reshape(-1), stable=True).values
+    differs = ordered[1:] != ordered[:-1]
+    if equal_nan and array.is_floating_point():
+        differs = differs & (ordered[1:] == ordered[1:]) | (
+            (ordered[1:] != ordered[1:]) & (ordered[:-1] == ordered[:-1])
+        )
+    return ordered[torch.cat([torch.ones(1, dtype=torch.bool), differs])]
+
+
+if NUMPY_DTYPES:
+    import numpy as NUMPY
+
+    for _fn in (NUMPY.nonzero, NUMPY.ndarray.nonzero):
+        FUNCTIONS[_fn] = _nonzero(functools.partial(evaluated, fn=_fn))
+    captures(NUMPY.where, _chosen)
+    FUNCTIONS[NUMPY.where] = _where(FUNCTIONS[NUMPY.where])
+    captures(NUMPY.argwhere, torch.nonzero)
+    captures(NUMPY.unique, _distinct)
+    captures(NUMPY.ndarray.compress, _selected)
