@@ -5,8 +5,8 @@ computed by the function's own `Compute`, which runs torch functions on tensors;
 what NumPy says, and it gets the strides that NumPy says. A result of constants alone becomes a constant of
 the graph, of which each call makes a copy.
 
-Not captured are functions with effects, functions whose results have shapes that depend on the elements, and
-calls with arguments about which the registration of the function says nothing.
+Where the elements decide sizes of the result, these are the sizes of what is computed. Not captured are
+functions with effects, and calls with arguments about which the registration of the function says nothing.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def captured(t: Tracer, function: Function, args: Args, kwargs: Kwargs) -> Value
         return t.evaluate(function.fn, args, kwargs) if known is None else known
     writes = function.writes or named.get("out") is not None
     asked = (function.fn, given, {**named}, writes)
-    described, found = ask(*asked)
+    described, decided = ask(*asked)
     out = named.pop("out", None)
     where = named.pop("where", True) if isinstance(function.fn, UFUNC) else True
     if where is not True and out is None:
@@ -141,7 +141,7 @@ def captured(t: Tracer, function: Function, args: Args, kwargs: Kwargs) -> Value
         if out is not None:
             _written(t, _write, t.look(kwargs["out"]), [made, t.from_python(of_tensors(where))], {})
     computed = None if made is None else to_torch(t, made)
-    if sized or found or has_unbacked(computed):
+    if sized or decided or has_unbacked(computed):
         described = agreed(*asked, described, computed)
     return _result(t, function, described, made, arrays)
 

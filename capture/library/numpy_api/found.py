@@ -39,11 +39,11 @@ def _nonzero(otherwise: Any) -> Any:
         array = t.look(args[0]) if len(args) == 1 and not kwargs else None
         if not isinstance(array, ArrayValue) or not array.tensor(t).fake.ndim:
             return otherwise(t, args, kwargs)  # type: ignore[no-any-return]
-        found = captured(t, PLACES, [array], {})
-        assert isinstance(found, ArrayValue)
+        matrix = captured(t, PLACES, [array], {})
+        assert isinstance(matrix, ArrayValue)
         # Without elements, NumPy's columns have other strides than those of tensors.
-        t.recorder.shape_env.assume_not_0(found.tensor(t).fake.shape[0])
-        columns = t.look(t.call_builtin(NUMPY.transpose, [found], {}))
+        t.recorder.shape_env.assume_not_0(matrix.tensor(t).fake.shape[0])
+        columns = t.look(t.call_builtin(NUMPY.transpose, [matrix], {}))
         ndim = array.tensor(t).fake.ndim
         return TupleValue([columns.getitem(t, ConstValue(d)) for d in range(ndim)])
 

@@ -1,8 +1,8 @@
 """NumPy's functions and methods of arrays besides the universal functions.
 
 Views need no computation. The others are computed by `torch._numpy`, which is PyTorch's own account of what
-NumPy's functions mean in terms of tensors. Not here are functions of which it differs from NumPy, or whose
-results have shapes that depend on the elements.
+NumPy's functions mean in terms of tensors. Not here are functions of which it differs from NumPy; those that
+find elements are in `found.py`.
 """
 
 from __future__ import annotations

@@ -50,26 +50,26 @@ def agreed(
     computes. Breaks if it is not right for other sizes."""
     answer = _in_symbols(described, made)
     known = {s for n in _sizes_in([args, kwargs]) for s in atoms_of(n)}
-    found = {s for n in _sizes_in(made) for s in unbacked_in(n)} - known
+    decided = {s for n in _sizes_in(made) for s in unbacked_in(n)} - known
     sizes = [*_sizes_in([args, kwargs, made])]
     for at in _assignments(sizes[0].shape_env):
         asked, _ = ask(fn, args, kwargs, writes, at)
-        if not same(_numbered(answer, at), _with_sizes_found(asked, answer, found, at)):
+        if not same(_numbered(answer, at), _with_decided_sizes(asked, answer, decided, at)):
             raise _vary()
     return answer
 
 
-def _with_sizes_found(
-    described: Any, answer: Any, found: set[Any], at: Callable[[Symbol], int]
+def _with_decided_sizes(
+    described: Any, answer: Any, decided: set[Any], at: Callable[[Symbol], int]
 ) -> Any:
     """Returns a description in which sizes that the elements decide are those of `answer`."""
     if type(described) in (tuple, list):
         pairs = zip(described, answer, strict=True)
-        return type(described)(_with_sizes_found(d, a, found, at) for d, a in pairs)
-    if not isinstance(described, Result) or not found:
+        return type(described)(_with_decided_sizes(d, a, decided, at) for d, a in pairs)
+    if not isinstance(described, Result) or not decided:
         return described
     shape = tuple(
-        evaluated(wanted, at) if not found.isdisjoint(unbacked_in(wanted)) else n
+        evaluated(wanted, at) if not decided.isdisjoint(unbacked_in(wanted)) else n
         for n, wanted in zip(described.shape, answer.shape, strict=True)
     )
     if shape == described.shape:
