@@ -213,7 +213,8 @@ static int find_offsets(Sample *samples) {
     header->storage_bytes = -1;
     for (int offset = 8; offset < STORAGE_SPAN && header->storage_bytes < 0; offset += 8)
         if (offset != header->storage_data && *(int64_t *)(samples[0].storage + offset) == samples[0].bytes &&
-            *(int64_t *)(samples[2].storage + offset) == samples[2].bytes && samples[0].bytes != samples[2].bytes)
+            *(int64_t *)(samples[2].storage + offset) == samples[2].bytes &&
+            samples[0].bytes != samples[2].bytes)
             header->storage_bytes = offset;
     if (header->storage_data < 0) return 0;
     if (find_autograd(samples[0].tensor, samples[0].impl) < 0) return -1;

@@ -353,12 +353,13 @@ STATE_READERS = {
 NOT_RECORDED = frozenset({torch.from_numpy, torch.frombuffer, torch.from_file})
 
 
+_disabled: Any = torch._C.DisableTorchFunctionSubclass  # PyTorch declares the class as a function
 # Functions of PyTorch with rules of their own, or that read a state, which function modes do not see.
 UNSEEN = frozenset({
     torch._C._set_default_dtype, torch.set_autocast_enabled, torch.set_autocast_dtype, torch.set_autocast_cache_enabled,
     torch.autocast_increment_nesting, torch.autocast_decrement_nesting, torch.clear_autocast_cache,
     torch.inference_mode.__enter__, torch.inference_mode.__exit__, torch.autocast.__enter__, torch.autocast.__exit__,
-    torch._C.DisableTorchFunctionSubclass.__enter__, torch._C.DisableTorchFunctionSubclass.__exit__,
+    _disabled.__enter__, _disabled.__exit__,
     torch.device.__exit__, torch.nn.Module.__setattr__, torch.from_numpy, torch._C._log_api_usage_once,
     torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack, torch.Size, torch.Size.numel,
     torch.is_grad_enabled, torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary, torch.overrides.has_torch_function_variadic,
