@@ -77,16 +77,6 @@ static int check_different(const Step *step, PyObject *object, PyObject **values
     return object != values[step->parent];
 }
 
-/* --- weak references --- */
-
-/* Whether no weak reference to the object has a callback, which would run when the object is freed. */
-static int check_no_callback(const Step *Py_UNUSED(step), PyObject *object, PyObject **Py_UNUSED(values)) {
-    if (Py_TYPE(object)->tp_weaklistoffset == 0) return 1;
-    PyWeakReference *reference = *(PyWeakReference **)PyObject_GET_WEAKREFS_LISTPTR(object);
-    while (reference && reference->wr_callback == NULL) reference = reference->wr_next;
-    return reference == NULL;
-}
-
 /* --- calls --- */
 
 /* (arguments, result) */
@@ -182,8 +172,6 @@ const GuardKind guard_object_checks[] = {
      .subject = other_path, .actual = actual_object},
     {"different", take_node, .check = check_different, .holds = WITH_BOTH, .demand = "another object than %U",
      .subject = other_path, .actual = actual_object},
-    /* none: no weak reference to it has a callback */
-    {"no_callback", .check = check_no_callback, .demand = "no weak reference with a callback"},
     /* (arguments, result): the function returns that result */
     {"returns", take_returns, .check = check_returns, .demand = "a result of %U", .subject = returns_text,
      .actual = actual_result},

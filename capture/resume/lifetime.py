@@ -3,13 +3,12 @@
 In: the states of the frames at a break. Out: `slots`, the names that a resume function gets: variables that
 are read again, cells, variables to show (`resume/shown_variables.py`), and variables that alone keep an
 object alive whose end the program can see. Tensors that are not read again are freed, since they need memory,
-unless the program makes weak references or may have made one with a callback.
+unless the program makes weak references.
 """
 
 from __future__ import annotations
 
 import weakref
-from types import FunctionType, MethodType
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,7 +16,7 @@ import torch
 from frameloom.capture.bytecode.instruction import slot_names
 from frameloom.capture.bytecode.liveness import bound_before, live_before
 from frameloom.capture.guards.class_lookup import HEAP_TYPE, MISSING, class_attribute
-from frameloom.capture.interpreter.last_references import is_held_by_variables, runs_code_at_end
+from frameloom.capture.interpreter.last_references import is_held_by_variables
 from frameloom.capture.values.base import LazyValue, Value, realized
 from frameloom.capture.values.numbers.symbolic import is_symbolic
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from frameloom.capture.interpreter.frame import FrameState
     from frameloom.capture.interpreter.tracer import Tracer
 
-PYTHON_CALLS = (FunctionType, MethodType)
 WEAK_MODULES = (weakref.ref.__module__, weakref.WeakSet.__module__)
 
 
@@ -37,8 +35,6 @@ class Lifetimes:
         operands = [realized(value) for value in states[-1].stack]
         self._operands = set(map(id, operands))
         t.session.refers_weakly |= any(map(_refers_weakly, operands))
-        # Code of the program that runs plainly may refer weakly to what it gets.
-        self._is_given_away = any(issubclass(type(v.real), PYTHON_CALLS) for v in operands)
 
     def slots(self, state: FrameState, index: int, cells: frozenset[str]) -> tuple[str, ...]:
         """Returns the names of the variables to pass to the instruction at `index`."""
@@ -57,18 +53,17 @@ class Lifetimes:
         """Whether, as far as we know, only variables hold the object, and the program can see when it is
         freed."""
         origin = value.origin
-        if origin is None:
-            # Made in this call: only the code that the break leaves to Python can see it.
-            value = realized(value)
-            shows = self._is_given_away or self._shows_its_end(value.type())
-            return id(value) in self._operands and shows
+        if (
+            origin is None
+        ):  # made in this call: only the code that the break leaves to Python can see it
+            return id(realized(value)) in self._operands and self._shows_its_end(
+                realized(value).type()
+            )
         if not is_held_by_variables(self._t, value):
             return False
-        if is_symbolic(value):
-            self._t.guards.add(origin, "type", value.type())
-            return False
-        seen = runs_code_at_end(self._t, value.real, origin)
-        return seen is not None or self._shows_its_end(type(value.real))
+        cls = value.type() if is_symbolic(value) else type(value.real)
+        self._t.guards.add(origin, "type", cls)
+        return self._shows_its_end(cls)
 
     def _shows_its_end(self, cls: type) -> bool:
         if issubclass(cls, torch.Tensor):

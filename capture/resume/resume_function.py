@@ -285,8 +285,9 @@ def _keeps_result(spec: ResumeSpec) -> bool:
 def _enter(t: Tracer, spec: ResumeSpec, state: list[tuple[Any, Origin]], root: bool) -> Value:
     inner_state, own = state[: spec.inner_count], state[spec.inner_count :]
     # A variable of the outermost frame is dropped when the call ends, or where the interpreter sees it.
-    first = 0 if not root else len(own) if _keeps_result(spec) else len(spec.slots)
-    check_ends(t, own, first)
+    first = len(spec.slots) if root else 0
+    if not root or not _keeps_result(spec):
+        check_ends(t, own[first:])
     slots: dict[str, Value] = {}
     for name, (obj, origin) in zip(spec.slots, own, strict=False):
         slots[name] = t.cell(obj, origin) if name in spec.cells else t.wrap(obj, origin)

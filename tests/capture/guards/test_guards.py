@@ -426,17 +426,3 @@ def test_guards_do_not_leak():
     del held, guards
     gc.collect()
     assert dead() is None
-
-
-def test_callbacks_of_weak_references():
-    class A:
-        pass
-
-    a, b = A(), torch.ones(2)
-    guard = check("no_callback")
-    plain = [weakref.ref(a), weakref.ref(b)]
-    assert guard(a) is guard(b) is guard(3) is None
-    called = weakref.ref(b, print), weakref.WeakSet([a])
-    assert guard(a).startswith("x: expected no weak reference with a callback") and guard(b)
-    del called
-    assert guard(a) is guard(b) is None and plain
