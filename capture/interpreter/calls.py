@@ -152,9 +152,8 @@ def call_function(
             if (answer := t.overridden(real, args, kwargs)) is not None:
                 return answer
             is_watched = t.settings.function_mode is not None
-            if is_watched or overloads(
-                t, [*args, *kwargs.values()]
-            ):  # it may call functions that are overridden
+            # It may call functions that are overridden.
+            if is_watched or overloads(t, [*args, *kwargs.values()]):
                 return inline(t, function, args, kwargs, resumable)
         known = FUNCTIONS.get(real)
         if known is not None:

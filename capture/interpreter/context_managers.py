@@ -74,9 +74,8 @@ class Settings:
         self.off = (
             0 if torch._C._is_torch_function_enabled() else 1
         )  # above 0: see functions_are_off
-        self.asked: list[
-            Turn
-        ] = []  # whose function modes are running: PyTorch takes them off the stack
+        # Whose function modes are running: PyTorch takes them off the stack.
+        self.asked: list[Turn] = []
         self._back: list[Callable[[], Any]] = []  # restore PyTorch's own state; called last first
 
     def _done(self, t: Tracer, back: Callable[[], Any], undo: Callable[[], Any]) -> None:

@@ -96,9 +96,8 @@ def overridden(
     owners, mode = overloads(t, [*args, *kwargs.values()]), t.settings.function_mode
     if not owners and mode is None:
         return None
-    if mode is not None and (
-        owners or t.settings.off
-    ):  # a subclass, or a call that is not the program's
+    # A subclass, or a call that is not the program's.
+    if mode is not None and (owners or t.settings.off):
         raise Break("tensor_subclass", f"{getattr(fn, '__name__', fn)}(...) in a function mode")
     is_native = fn in OPERATORS or is_asked(fn) or isinstance(fn, MethodWrapperType)
     if not is_native and not (isinstance(fn, FunctionType) and policy.is_torchs(fn.__globals__)):

@@ -7,11 +7,10 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from frameloom import jit
+from tests.watching_modes import Functions, Ops
 
 X = torch.arange(12.0).reshape(4, 3) / 7
 
@@ -42,26 +41,6 @@ def saved_tensors(g):
         y = X.clone().requires_grad_()
         g(y).sum().backward()
     return shapes
-
-
-class Functions(TorchFunctionMode):
-    def __init__(self):
-        super().__init__()
-        self.seen = []
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        self.seen.append(func.__name__)
-        return func(*args, **(kwargs or {}))
-
-
-class Ops(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.seen = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.seen.append(str(func))
-        return func(*args, **(kwargs or {}))
 
 
 class Subclass(torch.Tensor):
