@@ -123,11 +123,16 @@ def refuses_instances(cls: type, attribute: Any) -> bool:
     return attribute.__objclass__ not in _order(cls)
 
 
+def is_programs_method(cls: type, attribute: Any) -> bool:
+    """Whether a raw attribute is a special method that the program gives the class: code of the program, or a
+    method of a class that it does not inherit."""
+    return is_programs(attribute) or refuses_instances(cls, attribute)
+
+
 def asks_program(cls: type, names: Iterable[str]) -> bool:
     """Whether the program gives a class one of these special methods."""
     return bool(cls.__flags__ & HEAP_TYPE) and any(
-        is_programs(own) or refuses_instances(cls, own)
-        for own in (class_attribute(cls, name) for name in names)
+        is_programs_method(cls, class_attribute(cls, name)) for name in names
     )
 
 
@@ -138,9 +143,7 @@ def has_programs_methods(cls: type) -> bool:
         return False
     tables = (_table(base) for base in _order(cls) if base.__flags__ & HEAP_TYPE)
     return any(
-        name.startswith("__")
-        and name not in NOT_ASKED
-        and (is_programs(own) or refuses_instances(cls, own))
+        name.startswith("__") and name not in NOT_ASKED and is_programs_method(cls, own)
         for table in tables
         for name, own in table.items()
     )

@@ -25,7 +25,7 @@ from frameloom.capture.guards.class_lookup import (
     MISSING,
     asks_program,
     class_attribute,
-    is_programs,
+    is_programs_method,
     is_subtype,
     name_in_texts,
     refuses_instances,
@@ -355,10 +355,8 @@ def _ask(t: Tracer, name: str, own: Value, other: Value) -> Value | None:
         result = own.call_special(t, name, other)
     elif isinstance(method, FunctionType):
         result = t.look(t.call_method(cls, name, [own, other]))
-    elif (
-        is_programs(method)
-        or refuses_instances(cls, method)
-        or (isinstance(own, OpaqueValue) and method is not MISSING and method not in OF_OBJECT)
+    elif is_programs_method(cls, method) or (
+        isinstance(own, OpaqueValue) and method is not MISSING and method not in OF_OBJECT
     ):
         raise Break("opaque_object", f"{own.describe()}.{name}(...)")
     else:
