@@ -29,6 +29,11 @@ OUT_FORMS: dict[str, str] = {
     "aten.baddbmm.default": "aten.baddbmm.out",
 }
 
+# PyTorch's function for this op checks indices, which takes 10 kernels on a GPU; the other call, with an argument
+# more, does not.
+UNSAFE_PUT = "aten._unsafe_index_put.default"
+UNCHECKED_PUT = "aten._index_put_impl.default"
+
 # Ops by which processes communicate.  All processes have to call them, in one order.
 _COLLECTIVE = ("_c10d_functional.", "_c10d_functional_autograd.", "c10d.")
 

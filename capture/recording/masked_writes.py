@@ -39,6 +39,21 @@ def record_index_put(fn: Any) -> Any:
     return record
 
 
+def record_gradient_of_index(
+    recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Records `index_put` without a check where autograd puts the gradient of `x[indices]` back: reading has
+    checked the indices. Eager checks once, too."""
+    node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
+    if node is not None and node.name() == "IndexBackward0" and _are_indices(args[1]):
+        func = torch.ops.aten._unsafe_index_put.default
+    return recorder.pure(func, args, kwargs)
+
+
+def _are_indices(indices: Any) -> bool:
+    return all(i is None or i.dtype in INDICES for i in indices)
+
+
 def _by_places(recorder: Recorder, fn: Any, x: Any, keys: Any) -> Any:
     """Returns `fn`, with indices in place of masks where the derivative would look for these indices."""
     chosen = recorder.current_call.is_followed and _has_masks_that_fit(x, keys)

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 
 from frameloom.capture.recording.data_dependent import QUANTILES, record_quantile
 from frameloom.capture.recording.masked_writes import (
+    record_gradient_of_index,
     record_index_put,
     record_masked_scatter,
     record_setitem,
@@ -285,6 +286,7 @@ SPECIAL: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(
         (aten.roll.default, aten.isin.Tensor_Tensor, aten._chunk_cat.default), _record_joined
     ),
+    aten.index_put.default: record_gradient_of_index,
     aten._assert_async.msg: _record_assertion,
     aten.native_dropout.default: _record_dropout,
     aten._linalg_check_errors.default: _record_assertion,

@@ -25,7 +25,7 @@ from frameloom.codegen.triton.launch import LaunchEntry, LaunchSource, ListEntry
 from frameloom.config import config
 from frameloom.ir.dtype import DType
 from frameloom.ir.kernel_list import KernelList
-from frameloom.ir.library import CALLS, DRAW, OUT_FORMS, READ, overload
+from frameloom.ir.library import CALLS, DRAW, OUT_FORMS, READ, UNCHECKED_PUT, UNSAFE_PUT, overload
 from frameloom.ir.passes.memory import MemoryPlan
 from frameloom.ir.program import (
     Buffer,
@@ -419,6 +419,9 @@ def _extern_call(step: Extern, numbers: _Numbers) -> ExternCall:
         # `aten.copy` of PyTorch copies the whole storage of the target, here the whole arena.
         given = tuple(map(numbers.replace, step.args[:2]))
         return ExternCall(COPIED, Name("own", COPIED), given, {}, results, False)
+    if step.target == UNSAFE_PUT:
+        given = (*map(numbers.replace, step.args), True)
+        return ExternCall(UNCHECKED_PUT, Name("op", UNCHECKED_PUT), given, {}, results, False)
     out_form = any(b is not None and b.kind is not Kind.EXTERN for b in step.results)
     function = Name("op", OUT_FORMS[step.target] if out_form else step.target)
     args = [numbers.replace(a) for a in step.args]

@@ -125,3 +125,19 @@ def test_nothing_to_write():
         lambda x: x.index_add(0, none, torch.empty(0, 5, device="cuda")) * 2,
         torch.randn(4, 5, device="cuda"),
     )
+
+
+def test_gradients_of_gathers_are_the_same_every_time():
+    """Eager sorts the indices, so that the sums do not depend on which thread comes first."""
+    x = torch.randn(50, 40, device="cuda", requires_grad=True)
+    i, j = indices(50, 3000), indices(40, 3000)
+
+    def f(x):
+        with torch.enable_grad():
+            y = (x[i] * x[:, j].sum(0)[:, None] * x[i, j][:, None]).sum()
+            return torch.autograd.grad(y, x)[0]
+
+    jitted = jit_for_test(f, fullgraph=True)
+    first = jitted(x)
+    torch.testing.assert_close(first, f(x), rtol=1e-4, atol=1e-2)
+    assert all(torch.equal(jitted(x), first) for _ in range(5))

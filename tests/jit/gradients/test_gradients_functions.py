@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
+from tests.helpers import jit_for_test
 from tests.jit.gradients.training import caught, facts, leaf, same_training
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
@@ -304,3 +305,25 @@ def test_a_history_that_leads_to_no_input(monkeypatch):
 
     monkeypatch.setattr(torch.autograd, "grad", asked)
     same_training(lambda jit: facts(jit(fn)(torch.ones(2, 2))), plain=None)
+
+
+class PutsOutside(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x[torch.tensor([0, 1])]
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.new_zeros(4, 3).index_put((torch.tensor([0, 9]),), g, accumulate=True)
+
+
+def test_gradients_put_out_of_range_by_the_program_are_refused():
+    """The gradient of a gather is put back unchecked, because the gather has checked its indices; that of the
+    program's own function is checked."""
+
+    def f(x):
+        return torch.autograd.grad(PutsOutside.apply(x).sum(), x)
+
+    for run in f, jit_for_test(f):
+        with pytest.raises(IndexError, match="index 9 is out of bounds"):
+            run(torch.ones(4, 3, requires_grad=True))
