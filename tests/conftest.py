@@ -71,8 +71,8 @@ def _seed():
 
 
 HERE = Path(__file__).parent
-INTERPRETED = {"jit", "capture", "programs", "public_issues"}
-SHARE = 4  # one test of so many is compiled nevertheless
+INTERPRETED = {"jit", "capture", "programs", "public_issues", "ir"}
+SHARE = 8  # one test of so many is compiled nevertheless
 
 
 def is_compiled(item):

@@ -457,7 +457,7 @@ def test_notices_are_no_exceptions_where_warnings_are_errors(monkeypatch, capsys
 def test_functions_that_come_one_after_another_have_a_notice_each(monkeypatch):
     """Also where one lies where another one lay."""
     monkeypatch.setattr(compiler, "config", replace(compiler.config, entries=1))
-    for _ in range(30):
+    for _ in range(10):
         f = jit(lambda x, name: x + len(name), dynamic=False)
         with pytest.warns(RuntimeWarning, match="compiled entries"):
             for name in "a", "ab", "abc":

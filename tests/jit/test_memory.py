@@ -37,9 +37,9 @@ def test_many_calls_keep_memory_flat():
 
     x, y = torch.randn(16), torch.randn(16)
     with torch.no_grad():
-        for _ in range(100_000):
+        for _ in range(20_000):
             f(x, y)
-        assert growth(lambda: f(x, y), 1_000_000) < 1 << 20
+        assert growth(lambda: f(x, y), 250_000) < 1 << 18
 
 
 def test_functions_made_and_dropped_keep_memory_flat():
@@ -52,7 +52,7 @@ def test_functions_made_and_dropped_keep_memory_flat():
 
     for _ in range(20):
         make_and_call()
-    assert growth(make_and_call, 100) < 4 << 20
+    assert growth(make_and_call, 50) < 2 << 20
 
 
 def loaded_kernels():
