@@ -22,6 +22,7 @@ class CaptureOptions:
     follows_elements: bool = False  # whether numbers in CPU tensors become inputs
     may_speculate: bool = False  # whether branch speculation is allowed
     resumed: bool = False  # the captured function is a resume function
+    ignores_breaks: bool = False  # whether calls of `graph_break` do nothing
 
 
 @dataclass

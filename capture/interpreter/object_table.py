@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from types import CellType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -48,6 +48,7 @@ class ObjectTable(StepLimits):
         self._cells: dict[int, CellValue] = {}
         self._globals: dict[int, DictValue] = {}
         self._pins: dict[int, Any] = {}
+        self.whole: set[CodeType] = set()  # codes of functions that were jitted with fullgraph=True
         self._patterns: dict[int, Pattern | None] = {}  # by id of an input
 
     def wrap(self, obj: Any, origin: Origin) -> Value:
@@ -114,10 +115,15 @@ class ObjectTable(StepLimits):
             cls = next(base for base in order[order.index(after) + 1 :] if name in base.__dict__)
         class_attribute(cls, name)
         origin = self.roots.object(cls).child("attr", name)
-        if self.is_jitted(raw):
-            raw = raw.__wrapped__
-            return FunctionValue(raw, self.roots.object(raw))
-        return FunctionValue(raw, origin)
+        return self.inside_jitted(raw) if self.is_jitted(raw) else FunctionValue(raw, origin)
+
+    def inside_jitted(self, jitted: Any) -> FunctionValue:
+        """Returns the function as written."""
+        function = jitted.__wrapped__
+        options = getattr(jitted.on_miss, "options", None)
+        if options is not None and options.fullgraph:
+            self.whole.add(function.__code__)
+        return FunctionValue(function, self.roots.object(function))
 
     def is_jitted(self, obj: Any) -> bool:
         return isinstance(obj, _capture.JitFunction)

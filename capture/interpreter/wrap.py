@@ -106,7 +106,7 @@ def realize(t: Tracer, obj: Any, origin: Origin) -> Value:
         return _builtin(t, obj, origin)
     if issubclass(cls, _capture.JitFunction):
         t.guards.add(origin, "is", obj)
-        return FunctionValue(obj.__wrapped__, t.roots.object(obj.__wrapped__))
+        return t.inside_jitted(obj)
     if issubclass(cls, enum.Enum) or cls in SINGLETONS or issubclass(cls, CodeType):
         t.guards.add(origin, "is", obj)
         return ConstValue(obj, origin)

@@ -33,6 +33,7 @@ from frameloom.capture.recording.branches import calls_in
 from frameloom.capture.recording.captured_graph import without_examples
 from frameloom.capture.recording.unbacked_sizes import assumed, avoid_unbacked, checks_sizes
 from frameloom.capture.resume.break_exit import ExitWriter, frame_spec
+from frameloom.capture.resume.forbidden_breaks import is_forbidden
 from frameloom.capture.resume.lifetime import Lifetimes
 from frameloom.capture.resume.object_aliases import (
     apart_in_memory,
@@ -66,7 +67,7 @@ from frameloom.capture.values.numbers.symbolic import is_symbolic
 from frameloom.capture.values.subclass import is_of_subclass, with_functions_off
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.config import config
-from frameloom.errors import NEEDS_GRADIENT, Avoid, Break, Skip
+from frameloom.errors import NEEDS_GRADIENT, Avoid, Break, FullGraphError, Skip
 
 if TYPE_CHECKING:
     from frameloom.capture.driver.capture_call import Capture
@@ -279,7 +280,10 @@ def entry_for_break(capture: Capture, broken: Broken) -> Any:
     check_views_of_later_leaves(region.outputs, states)
     region.by_identity = broken.cause.kind == "identity"
     if not continues_in_loop(capture, states):
-        capture.compiler.add_break(break_catalogue.report(broken.cause, broken.where))
+        report = break_catalogue.report(broken.cause, broken.where)
+        if is_forbidden(capture.tracer, states):
+            raise FullGraphError(report.text)
+        capture.compiler.add_break(report)
     region.compile()
     root = RootWriter(capture)
     try:

@@ -60,9 +60,14 @@ def while_loop(
     entered = False
     while cond_fn(*loop_state):
         entered = True
-        loop_state = body_fn(*loop_state)
-        if not isinstance(loop_state, (tuple, list)):
-            raise RuntimeError(f"body_fn should return a tuple or list but got {type(loop_state)}")
-    if entered:
-        return tuple(loop_state)
-    return tuple(v.clone() if isinstance(v, torch.Tensor) else v for v in loop_state)
+        result = body_fn(*loop_state)
+        loop_state = result if isinstance(result, (tuple, list)) else (result,)
+    return result if entered else tuple(map(_copied, loop_state))
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(v) for key, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_copied, value))
+    return value.clone() if isinstance(value, torch.Tensor) else value

@@ -26,7 +26,7 @@ from frameloom.capture.tensors.constant_folding import known_value
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.functionalize import current
 from frameloom.capture.tensors.schema import draws, may_raise
-from frameloom.capture.tensors.sized import SizedFake
+from frameloom.capture.tensors.sized import SizedFake, specialized
 from frameloom.capture.values.base import NotConstant, Raised, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.container import ListValue, TupleValue
@@ -89,7 +89,14 @@ def _while_loop(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
 for _name, _handler in (("cond", _torch_cond), ("while_loop", _while_loop)):
     if hasattr(torch, _name):
         FUNCTIONS[getattr(torch, _name)] = _handler
-FUNCTIONS[cond._of_tensors] = lambda t, args, kwargs: interpret(t, cond._of_tensors, args, kwargs)
+
+
+def _interpreted(helper: Any) -> Any:
+    return lambda t, args, kwargs: interpret(t, helper, args, kwargs)
+
+
+for _helper in (cond._of_tensors, cond._copied):
+    FUNCTIONS[_helper] = _interpreted(_helper)
 
 
 # --- capturing the calls
@@ -104,44 +111,75 @@ def _choice(
     if known_value(truth.fake, t.recorder) is not None:  # type: ignore[arg-type]
         raise Unfit
     given = [] if operands is None else list(t.items(t.look(operands)))
-    branches = [_Outlined(t, fn, given, []) for fn in (true_fn, false_fn)]
+    branches = [_Outlined(t, fn, given) for fn in (true_fn, false_fn)]
     if branches[0].structure != branches[1].structure or branches[0].layouts != branches[1].layouts:
         raise Unfit
     call = Choice((branches[0].part, branches[1].part))
-    made = _called(t, call, [truth], branches[0].fakes)
-    return t.from_python(branches[0].filled(made))
+    made = _called(t, call, [truth.fake], branches[0].fakes)
+    return t.from_python(_filled(branches[0].structure, made))
 
 
 def _loop(t: Tracer, cond_fn: Value, body_fn: Value, carried_inputs: Value) -> Value:
-    given = [t.look(v) for v in t.items(t.look(carried_inputs))]
-    if not given or not all(isinstance(v, TensorValue) and _is_plain(v.fake) for v in given):
+    """The result has the structure that the body returns; its tensors are matched in order."""
+    start = t.look(carried_inputs)
+    fakes: list[Any] = []
+    structure = _structure(t, start, fakes, is_given=True)
+    if not fakes or isinstance(structure, int) or not all(map(_is_plain, fakes)):
         raise Unfit
-    layouts = [Layout.of(v.fake) for v in given]  # type: ignore[attr-defined]
-    condition = _Outlined(t, cond_fn, given, given)
-    body = _Outlined(t, body_fn, given, given)
+    condition = _Outlined(t, cond_fn, fakes, structure)
+    body = _Outlined(t, body_fn, fakes, structure)
     (truth,) = condition.fakes if len(condition.fakes) == 1 else (None,)
     if truth is None or truth.dtype is not torch.bool or truth.shape or condition.structure != 0:
         raise Unfit
-    if body.layouts != layouts or body.structure not in (tuple(range(len(given))), list(range(len(given)))):  # fmt: skip
+    if body.layouts != [Layout.of(f) for f in fakes]:
         raise Unfit
-    call = Loop((condition.part, body.part), len(given))
-    made = _called(t, call, given, body.fakes)
-    return t.from_python(tuple(made))
+    call = Loop((condition.part, body.part), len(fakes))
+    return t.from_python(_filled(body.structure, _called(t, call, fakes, body.fakes)))
+
+
+def _structure(t: Tracer, value: Value, fakes: list[Any], is_given: bool = False) -> Any:
+    """Returns the containers of a value, with a number in place of each tensor, which is added to `fakes`.
+    What a part returns must be made in it; what it gets is copied (`is_given`)."""
+    value = t.look(value)
+    if isinstance(value, TensorValue):
+        fakes.append(value.fake)
+        return len(fakes) - 1
+    if isinstance(value, TupleValue) and value.cls is tuple:
+        return tuple(_structure(t, v, fakes, is_given) for v in value.items)
+    if isinstance(value, ListValue) and value.type() is list:
+        return [_structure(t, v, fakes, is_given) for v in value.items]
+    if type(value) is DictValue and value.cls is dict and (is_given or value.origin is None):
+        entries = value.entries(t).values()
+        return {_key(t, k): _structure(t, v, fakes, is_given) for k, v in entries}
+    raise Unfit
+
+
+def _filled(structure: Any, fakes: list[Any]) -> Any:
+    """Returns the containers with these tensors."""
+    if isinstance(structure, int):
+        return fakes[structure]
+    if isinstance(structure, dict):
+        return {key: _filled(part, fakes) for key, part in structure.items()}
+    return type(structure)(_filled(part, fakes) for part in structure)
 
 
 def _is_plain(fake: Any) -> bool:
-    """Whether a tensor is one of the graph, is on the CPU, has constant sizes, and needs no gradient."""
+    """Whether a tensor is one of the graph, is on the CPU, and needs no gradient.  Its sizes become constants:
+    each of their values gets an entry of its own."""
     needed = fake.requires_grad and torch.is_grad_enabled()
-    if not isinstance(fake, Fake):
+    if not isinstance(fake, Fake) or fake.device.type != "cpu" or needed:
         return False
-    return fake.device.type == "cpu" and not isinstance(fake, SizedFake) and not needed
+    if isinstance(fake, SizedFake):
+        specialized(fake.meta)
+    return True
 
 
 class _Outlined:
-    """The ops that `fn(*args)` records, cut out of the graph. `stands`: arguments that have other values at
-    each run of the part."""
+    """The ops that a call of `fn` records, cut out of the graph."""
 
-    def __init__(self, t: Tracer, fn: Value, args: list[Value], stands: list[Value]) -> None:
+    def __init__(self, t: Tracer, fn: Value, given: list[Any], structure: Any = None) -> None:
+        """`given`: the arguments; or with `structure`, the containers around its tensors: at each run of the
+        part, these tensors have other values."""
         self.t, recorder = t, t.recorder
         mark, sites, unbacked = (
             t.mark(),
@@ -150,9 +188,12 @@ class _Outlined:
         )
         functions, n_ops = len(recorder.history.functions), recorder.n_ops
         last = recorder.graph._root.prev
-        others = [t.torch_call(_like, [v], {}) for v in stands]
+        others: list[Any] = []
+        if structure is not None:
+            stands: list[Any] = [t.torch_call(_like, [t.from_python(f)], {}) for f in given]
+            others = [value.fake for value in stands]
+            given = [t.from_python(_filled(part, others)) for part in structure]
         before = {id(f.memory) for f in recorder.fakes if f.memory is not None}
-        given = [others[stands.index(v)] if v in stands else v for v in args]
         watched = Watched(t, [fn, *given])
         result = t.look(calls.call(t, fn, given, {}))
         if watched.changed() is not None or len(t.speculation.rerun_sites) != sites:
@@ -163,8 +204,8 @@ class _Outlined:
         ):
             raise Unfit
         self.fakes: list[Any] = []
-        self.structure = self._structure(result)
-        own = {id(v.fake): v.fake for v in others}  # type: ignore[attr-defined]
+        self.structure = _structure(t, result, self.fakes)
+        own = set(map(id, others))
         memories = []
         for fake in self.fakes:
             if not _is_plain(fake) or (id(fake.memory) in before and id(fake) not in own):
@@ -174,33 +215,9 @@ class _Outlined:
             raise Unfit
         self.layouts = [Layout.of(f) for f in self.fakes]
         ends = [current(f, recorder) for f in self.fakes]
-        starts = [current(v.fake, recorder) for v in others]  # type: ignore[attr-defined]
+        starts = [current(fake, recorder) for fake in others]
         self.part = self._cut(last, starts, ends, recorder.n_ops - n_ops)
         t.take_back(mark)
-
-    def _structure(self, value: Value) -> Any:
-        """Returns the containers of the result, with the number of each tensor in its place."""
-        value = self.t.look(value)
-        if isinstance(value, TensorValue):
-            self.fakes.append(value.fake)
-            return len(self.fakes) - 1
-        if isinstance(value, TupleValue) and value.cls is tuple:
-            return tuple(map(self._structure, value.items))
-        if isinstance(value, ListValue) and value.type() is list:
-            return list(map(self._structure, value.items))
-        if type(value) is DictValue and value.origin is None and value.cls is dict:
-            entries = value.entries(self.t).values()
-            return {_key(self.t, k): self._structure(v) for k, v in entries}
-        raise Unfit
-
-    def filled(self, made: list[Any], structure: Any = None) -> Any:
-        """Returns the result with these tensors."""
-        structure = self.structure if structure is None else structure
-        if isinstance(structure, int):
-            return made[structure]
-        if isinstance(structure, dict):
-            return {key: self.filled(made, part) for key, part in structure.items()}
-        return type(structure)(self.filled(made, part) for part in structure)
 
     def _cut(
         self,
@@ -247,7 +264,7 @@ def _like(x: torch.Tensor) -> torch.Tensor:
 def _called(t: Tracer, call: Any, first: list[Any], like: list[Any]) -> list[Any]:
     """Adds the call to the graph; its results have the layouts of `like`."""
     recorder = t.recorder
-    nodes = [current(v.fake, recorder) for v in first]
+    nodes = [current(fake, recorder) for fake in first]
     t.on_undo(functools.partial(recorder.restore, recorder.snapshot()))
     node = recorder.graph.create_node("call_function", call, name=call.__name__)
     node.args = (*nodes, *call.reads)

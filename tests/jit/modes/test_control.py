@@ -292,3 +292,44 @@ def test_ops_on_the_result_of_a_branch(mode):
     with mode():
         made = frameloom.jit(fn, fullgraph=True)(torch.ones(2, 3))
         assert made.equal(fn(torch.ones(2, 3))) and made.dtype is torch.float64
+
+
+STRUCTURES = {
+    "a list": lambda i, x: torch.while_loop(lambda i, x: i > 0, lambda i, x: [i - 1, x + 1], (i, x)),
+    "no tuple": lambda i, x: torch.while_loop(lambda i: i > 0, lambda i: i - 1, (i,)),
+    "nested": lambda i, x: torch.while_loop(
+        lambda i, p: i > 0, lambda i, p: (i - 1, ([p[1]["a"] * 2], {"a": p[0][0] + 1})), [i, ([x], {"a": x + 1})]
+    ),
+    "matched in order": lambda i, x: torch.while_loop(
+        lambda i, p: i > 0, lambda i, p: (i - 1, {"b": p["b"] + 1, "a": p["a"] * 5}), (i, {"a": x, "b": x + 1})
+    ),
+    "other containers": lambda i, x: torch.while_loop(lambda i, x: i > 0, lambda i, x: ((i - 1,), x + 1), (i, x)),
+}  # fmt: skip
+ENDS = {
+    "a list": lambda k: [torch.tensor(0), torch.ones(2) + k],
+    "no tuple": lambda k: torch.tensor(0),
+    "nested": lambda k: (torch.tensor(0), [([1.0], {"a": 2.0}), ([4.0], {"a": 2.0}), ([4.0], {"a": 5.0})][k]),
+    "matched in order": lambda k: (torch.tensor(0), {"b": [1.0, 3.0, 6.0][k], "a": [2.0, 5.0, 15.0][k]}),
+    "other containers": lambda k: ((torch.tensor(0),), torch.ones(2) + k),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_loops_return_what_their_body_returns(name):
+    """Also if the body never runs. What is expected is what PyTorch's own compiler computes."""
+    jitted = jit_for_test(STRUCTURES[name], fullgraph=True)
+    for k in (0, 1, 2):
+        got = jitted(torch.tensor(k), torch.ones(2))
+        want = torch.utils._pytree.tree_map(
+            lambda v: v if isinstance(v, torch.Tensor) else torch.full((2,), v), ENDS[name](k)
+        )
+        assert str(got) == str(want)
+
+
+def test_sizes_that_vary_beside_a_choice():
+    jitted = jit_for_test(
+        lambda x: torch.cond(x.sum() > 4, lambda: x + 1, lambda: x * 2) * x.shape[0], fullgraph=True
+    )
+    for n in (3, 5, 4, 3, 6):
+        x = torch.ones(n)
+        assert torch.equal(jitted(x), (x + 1 if n > 4 else x * 2) * n)
