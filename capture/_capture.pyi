@@ -144,6 +144,9 @@ SIZE_OPS: tuple[str, ...]
 def async_generator_hooks() -> bool:
     """Whether this thread has hooks for asynchronous generators (`sys.set_asyncgen_hooks`)."""
 
+def numpy_is_quiet(variable: Any, reader: Any, /) -> bool:
+    """Whether NumPy's error state here only ignores or warns. `variable`: the context variable of the state, or None; `reader`: returns it."""
+
 def supported() -> str | None:
     """None if this interpreter is known, else why not (one line)."""
 

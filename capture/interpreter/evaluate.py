@@ -65,7 +65,7 @@ def evaluate(
         raise Break("unknown_call", f"{plain_args[0].__name__}(...)")
     try:
         if concerns_numpy(fn, plain_args):
-            result = computed_by_numpy(fn, plain_args, plain_kwargs)
+            result = computed_by_numpy(t, fn, plain_args, plain_kwargs)
         else:
             result = fn(*plain_args, **plain_kwargs)
     except Break:

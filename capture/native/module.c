@@ -24,9 +24,49 @@ static PyObject *async_generator_hooks(PyObject *Py_UNUSED(module), PyObject *Py
     return PyBool_FromLong(thread->async_gen_firstiter != NULL || thread->async_gen_finalizer != NULL);
 }
 
+/* Whether a value of NumPy's error state only ignores or warns. NumPy 2 returns texts in a dict; NumPy 1 a
+ * list, whose second item has three bits for each kind of error: 0 ignores, 1 warns. */
+static int error_state_is_quiet(PyObject *state) {
+    if (PyDict_CheckExact(state)) {
+        static const char *const names[] = {"divide", "over", "under", "invalid"};
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            PyObject *how = PyDict_GetItemString(state, names[i]);
+            if (how == NULL || !PyUnicode_Check(how)) return 0;
+            if (PyUnicode_CompareWithASCIIString(how, "ignore") && PyUnicode_CompareWithASCIIString(how, "warn"))
+                return 0;
+        }
+        return 1;
+    }
+    if (!PyList_CheckExact(state) || PyList_GET_SIZE(state) < 2) return 0;
+    long bits = PyLong_AsLong(PyList_GET_ITEM(state, 1));
+    if (bits == -1 && PyErr_Occurred()) return -1;
+    return !(bits & ~01111L);
+}
+
+/* The context variable, if there is one, has another object for each state, so an unchanged object skips the
+ * reader. */
+static PyObject *numpy_is_quiet(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
+    static PyObject *last; /* an object of the variable that stands for a quiet state */
+    if (count != 2) return PyErr_Format(PyExc_TypeError, "numpy_is_quiet takes a variable and a reader");
+    PyObject *now = NULL;
+    if (args[0] != Py_None && PyContextVar_Get(args[0], NULL, &now) < 0) return NULL;
+    if (now != NULL && now == last) {
+        Py_DECREF(now);
+        Py_RETURN_TRUE;
+    }
+    PyObject *state = PyObject_CallNoArgs(args[1]);
+    int quiet = state ? error_state_is_quiet(state) : -1;
+    Py_XDECREF(state);
+    if (quiet == 1 && now != NULL) Py_XSETREF(last, Py_NewRef(now));
+    Py_XDECREF(now);
+    return quiet < 0 ? NULL : PyBool_FromLong(quiet);
+}
+
 static PyMethodDef functions[] = {
     {"async_generator_hooks", async_generator_hooks, METH_NOARGS,
      "Whether this thread has hooks for asynchronous generators."},
+    {"numpy_is_quiet", (PyCFunction)(void (*)(void))numpy_is_quiet, METH_FASTCALL,
+     "numpy_is_quiet(variable, reader): whether NumPy does no more than to warn of errors of floats."},
     {"supported", supported, METH_NOARGS, "None if this interpreter is known, else why not."},
     {"calibrate", calibrate, METH_NOARGS,
      "Find where this PyTorch keeps the fields of a tensor; False: they are read by attribute."},

@@ -35,6 +35,7 @@ from frameloom.capture.values.arrays.ndarray import (
     ArrayValue,
     has_no_elements,
 )
+from frameloom.capture.values.arrays.numpy_values import check_error_state
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import (
     NUMPY_DTYPES,
@@ -128,6 +129,7 @@ def captured(t: Tracer, function: Function, args: Args, kwargs: Kwargs) -> Value
         _check_writes(function, args[0] if function.writes else kwargs["out"], out)
     made: Value | None = None
     if writes or sized or _has_new(described):
+        check_error_state(t, function.fn)
         compute = function.compute
         if compute is None:
             raise Break("numpy", f"{function.name}(...)")
@@ -302,6 +304,7 @@ def _constant(
 ) -> Value | None:
     """Returns a new array that depends on constants alone; NumPy makes it in the capture. Returns None if the
     result is no array."""
+    check_error_state(t, function.fn)
     array = call_numpy(function.fn, args, kwargs)
     if type(array) not in ARRAY_CLASSES:
         return None

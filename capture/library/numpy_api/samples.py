@@ -32,8 +32,6 @@ if NUMPY_DTYPES:
 
 
 WARNS_BIT = 31  # of an array's flags: it warns when it is written
-# Settings of `numpy.seterr` with which NumPy does more than to warn.
-REPORTS = frozenset({"raise", "call", "print", "log"})
 
 
 class Number(NamedTuple):
@@ -184,10 +182,6 @@ def ask(
     """Returns what NumPy's function returns for such arguments, and whether the elements decide sizes of new
     arrays; these sizes are then those for ones. `at`: the values of the symbols in sizes. Breaks if it raises or
     warns, so that plain Python does so; or if it writes to an argument, unless `writes`."""
-    if not REPORTS.isdisjoint(numpy.geterr().values()):
-        raise Break(
-            "numpy", f"{getattr(fn, '__name__', fn)}(...) where NumPy reports errors of floats"
-        )
     answers = []
     for element in (0, 1):
         samples = Samples(arrays_of([args, kwargs]), element, at, writes or not answers)
