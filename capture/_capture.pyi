@@ -153,6 +153,9 @@ def supported() -> str | None:
 def tensors_written(tensors: tuple[Any, ...], places: tuple[int, ...]) -> bytes:
     """Three words for each of those: which tensor it is, how often it was written to, and where its memory is."""
 
+def accumulator_hooked(tensor: object) -> bool:
+    """Whether hooks run where autograd adds up gradients of that tensor; True if that is unknown."""
+
 def accumulates(tensor: object) -> bool:
     """Whether autograd adds up gradients in the `grad` of that tensor, which a view made with gradient mode off only seems to be ready for."""
 

@@ -24,7 +24,7 @@ def load_compiler() -> ModuleType:
         from frameloom import compiler, frames
 
         # Not at the first call: it may be in inference mode, whose tensors do not count writes.
-        with torch.inference_mode(False), torch._C._DisableTorchDispatch():
+        with torch.inference_mode(False), torch.enable_grad(), torch._C._DisableTorchDispatch():
             _capture.calibrate()
         if config.frames:
             frames.watch_frames()

@@ -55,6 +55,12 @@ int64_t tensor_version(PyObject *object); /* number of writes to it; -1 if they 
  * values. */
 int tensor_unchanged(PyObject *alias, int64_t version, PyObject *object);
 
+/* --- tensor_accumulator.c: hooks where autograd adds up the gradients of a leaf --- */
+void tensor_accumulator_calibrate(void);
+/* Whether its AccumulateGrad node has hooks; 1 if that is unknown. */
+int tensor_accumulator_hooked(PyObject *object);
+PyObject *accumulator_hooked(PyObject *module, PyObject *object); /* for Python */
+
 /* --- torch_header.c: offsets in PyTorch's structures, measured once --- */
 typedef struct { /* an attribute of a tensor that a C function computes */
     const char *name;

@@ -50,6 +50,10 @@ static int check_accumulates(const Step *Py_UNUSED(step), PyObject *object, PyOb
     return tensor_accumulates(object);
 }
 
+static int check_no_hooks(const Step *Py_UNUSED(step), PyObject *object, PyObject **Py_UNUSED(values)) {
+    return !tensor_accumulator_hooked(object);
+}
+
 static int check_history(const Step *Py_UNUSED(step), PyObject *object, PyObject **Py_UNUSED(values)) {
     return tensor_has_history(object);
 }
@@ -212,6 +216,8 @@ const GuardKind guard_tensor_checks[] = {
     /* autograd accumulates gradients in its `grad` */
     {"accumulates", take_nothing, .check = check_accumulates,
      .demand = "a leaf that gradients are added up in", .actual = another},
+    {"no_accumulator_hooks", take_nothing, .check = check_no_hooks,
+     .demand = "a leaf without hooks where gradients are added up", .actual = another},
     {"has_history", take_nothing, .check = check_history, .demand = "a tensor with a history",
      .actual = another},
     /* (alias, version): the tensor that the alias was made from, with the same values */

@@ -73,6 +73,8 @@ static PyMethodDef functions[] = {
     {"tracks_versions", tracks_versions, METH_NOARGS,
      "Whether guards can tell that a tensor was written to."},
     {"accumulates", accumulates, METH_O, "Whether autograd adds up gradients in the `grad` of that tensor."},
+    {"accumulator_hooked", accumulator_hooked, METH_O,
+     "Whether hooks run where autograd adds up gradients of that tensor; True if that is unknown."},
     {"tensors_written", tensors_written, METH_VARARGS,
      "tensors_written(tensors, places) -> three words for each: which it is, how often written to, where."},
     {"tensor_layout", tensor_layout, METH_VARARGS,

@@ -273,6 +273,7 @@ static int calibrate(void) {
         result = 0;
     }
     torch_header.raw = result;
+    tensor_accumulator_calibrate();
     return 0;
 }
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from frameloom.capture import _capture
 from frameloom.capture.autograd.backward_python import check_deferred_code
 from frameloom.capture.autograd.checkpoint_regions import REGION
 from frameloom.capture.autograd.history import history
@@ -212,6 +213,15 @@ def _check_hooks(t: Tracer, leaf: TensorValue) -> None:
         t.guards.add(leaf.origin.child("attr", name), "equal", None)
 
 
+def _check_accumulator(t: Tracer, leaf: TensorValue) -> None:
+    """Breaks if hooks run where autograd adds up the gradient, which only a pass that does so calls."""
+    if leaf.origin is None:
+        return
+    if _capture.accumulator_hooked(leaf.real):
+        raise Break("autograd", "a backward pass to a tensor that has hooks")
+    t.guards.add(leaf.origin, "no_accumulator_hooks")
+
+
 def _check_ends(t: Tracer, leaf: TensorValue) -> None:
     if leaf.origin is not None:
         if not begins_history(leaf.real):
@@ -223,6 +233,7 @@ def _check_leaf(t: Tracer, leaf: TensorValue) -> None:
     """Checks that a backward pass ends at the leaf, and that its gradient is known."""
     _check_ends(t, leaf)
     _check_hooks(t, leaf)
+    _check_accumulator(t, leaf)
     before = leaf.gradient(t)
     if not is_none(before) and (not isinstance(before, TensorValue) or before.fake.requires_grad):
         raise Break("autograd", "a gradient that has a history itself")
