@@ -156,6 +156,12 @@ def tensors_written(tensors: tuple[Any, ...], places: tuple[int, ...]) -> bytes:
 def accumulator_hooked(tensor: object) -> bool:
     """Whether hooks run where autograd adds up gradients of that tensor; True if that is unknown."""
 
+def ends_silently(object: object) -> bool:
+    """Whether nothing shows when that object is freed, with all that only it holds: no finalizer, and no weak reference with a callback."""
+
+def stored_ends_silently(object: object, name: str) -> bool:
+    """The same for an attribute that the object stores in a slot or in its dictionary; True if there is none."""
+
 def accumulates(tensor: object) -> bool:
     """Whether autograd adds up gradients in the `grad` of that tensor, which a view made with gradient mode off only seems to be ready for."""
 

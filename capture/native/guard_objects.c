@@ -104,6 +104,25 @@ static PyObject *actual_result(const Step *step, PyObject *function) {
     return guard_repr_of(PyObject_Call(function, PyTuple_GET_ITEM(step->object, 0), NULL));
 }
 
+/* References to an object that only a place of the program holds, while a check looks at it. */
+enum { HELD = 2 };
+
+static int check_silent_end(const Step *step, PyObject *object, PyObject **Py_UNUSED(values)) {
+    return step->number ? items_end_silently(object) : object_ends_silently(object, HELD);
+}
+
+static int take_text(Step *step, PyObject *name, Py_ssize_t nodes) {
+    return PyUnicode_CheckExact(name) ? guard_take_key(step, name, nodes) : -1;
+}
+
+static int check_silent_attribute(const Step *step, PyObject *object, PyObject **Py_UNUSED(values)) {
+    return attribute_ends_silently(object, step->object, HELD);
+}
+
+static PyObject *silent_end_text(const Guards *Py_UNUSED(guards), const Step *step) {
+    return PyUnicode_FromString(step->number ? "items without finalizers" : "no finalizer");
+}
+
 /* (class, abstract class, answer) */
 static int take_subclass(Step *step, PyObject *value, Py_ssize_t nodes) {
     if (!PyTuple_CheckExact(value) || PyTuple_GET_SIZE(value) != 3) return -1;
@@ -175,6 +194,12 @@ const GuardKind guard_object_checks[] = {
     /* (arguments, result): the function returns that result */
     {"returns", take_returns, .check = check_returns, .demand = "a result of %U", .subject = returns_text,
      .actual = actual_result},
+    /* 0: nothing shows when it is freed; 1: or when its items are */
+    {"silent_end", guard_take_number, .check = check_silent_end, .demand = "%U", .subject = silent_end_text,
+     .actual = actual_object},
+    /* name: or when the attribute is that it stores */
+    {"silent_attribute", take_text, .check = check_silent_attribute,
+     .demand = "no finalizer in its attribute %U", .subject = guard_object_text},
     /* (class, abstract class, answer): the abstract class gives that answer about the class */
     {"subclass", take_subclass, .check = check_subclass, .move = MOVE_SUBCLASS, .demand = "%U",
      .subject = subclass_text, .failure = subclass_failure},

@@ -25,7 +25,7 @@ from frameloom.capture.values.base import Effect, ExistingValue, Value
 from frameloom.capture.values.const import BY_VALUE, NONE, NUMPY_FUNCTIONS, ConstValue, is_constant
 from frameloom.capture.values.containers.container import TupleValue
 from frameloom.capture.values.identity import identity_key
-from frameloom.capture.values.unchanged import ABSENT, is_unchanged
+from frameloom.capture.values.unchanged import ABSENT, is_unchanged, note_end
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -79,10 +79,10 @@ class CellValue(Value):
         except ValueError:
             before = ABSENT
         if self.content is None:
-            return [Effect(self, write_cell, [])]
-        if is_unchanged(t, self.content, before, self.place):
+            note_end(t, before, self.place)
+        elif is_unchanged(t, self.content, before, self.place):
             return []
-        return [Effect(self, write_cell, [self.content])]
+        return [Effect(self, write_cell, self.parts())]
 
     def getattr(self, t: Tracer, name: str) -> Value:
         if name == "cell_contents" and self.content is not None:

@@ -37,7 +37,7 @@ from frameloom.capture.values.base import Effect, Raised, Value
 from frameloom.capture.values.const import ConstValue
 from frameloom.capture.values.containers.dictionary import DELETED
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
-from frameloom.capture.values.unchanged import ABSENT, is_unchanged
+from frameloom.capture.values.unchanged import ABSENT, holds, note_end_of_attribute
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -302,8 +302,13 @@ class InstanceValue(Value):
         table = self.origin.child("dict")
         effects = []
         for name, new in self.attributes.items():
+            if new is not DELETED and holds(
+                t, new, before.get(name, ABSENT), table.child("key", name)
+            ):
+                continue
+            note_end_of_attribute(t, self.real, self.origin, name)
             if new is DELETED:
                 effects.append(Effect(self, delete_attribute, name))
-            elif not is_unchanged(t, new, before.get(name, ABSENT), table.child("key", name)):
+            else:
                 effects.append(Effect(self, write_attribute, name, new))
         return effects

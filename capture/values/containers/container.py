@@ -20,7 +20,7 @@ from frameloom.capture.values.const import LITERALS, ConstValue, boolean
 from frameloom.capture.values.containers.iterator import ReversedIterator, SequenceIterator
 from frameloom.capture.values.kinds import container, kind
 from frameloom.capture.values.opaque import OpaqueValue
-from frameloom.capture.values.unchanged import is_unchanged
+from frameloom.capture.values.unchanged import holds, note_end_of_items
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -331,11 +331,14 @@ class ListValue(SequenceValue):
         if self._items is None:
             return [Effect(self, list.extend, self.unseen)]
         is_as_long = len(self.items) == len(self.real)
-        if is_as_long and all(
-            is_unchanged(t, new, before, self.origin.child("item", n))
-            for n, (new, before) in enumerate(zip(self.items, self.real, strict=True))
-        ):
+        all_kept = len(self.items) >= len(self.real) and all(
+            holds(t, new, before, self.origin.child("item", n))
+            for n, (new, before) in enumerate(zip(self.items, self.real, strict=False))
+        )
+        if all_kept and is_as_long:
             return []
+        if not all_kept:
+            note_end_of_items(t, self.real, self.origin)
         # A list takes a slice, whatever was done with it.
         in_place = is_as_long and not self.reshaped and not isinstance(self.real, list)
         return [Effect(self, set_items if in_place else replace_items, self.items)]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frameloom.capture import _capture
 from frameloom.capture.guards.class_lookup import class_attribute
 from frameloom.capture.values.base import Effect, Value
 from frameloom.capture.values.const import NONE, ConstValue, boolean
@@ -21,7 +22,7 @@ from frameloom.capture.values.containers.iterator import SequenceIterator
 from frameloom.capture.values.identity import is_own, pin_key
 from frameloom.capture.values.kinds import container, kind
 from frameloom.capture.values.token import tell_apart
-from frameloom.capture.values.unchanged import ABSENT, is_unchanged
+from frameloom.capture.values.unchanged import ABSENT, is_unchanged, note_end
 from frameloom.capture.values.user_key import check_keys
 from frameloom.errors import Break, Skip
 
@@ -135,7 +136,8 @@ class DictValue(Value):
         result: dict[Any, tuple[Value, Value]] = {}
         if self.real is not None:
             keys = tuple(self.real)
-            if not all(guardable(key) for key in keys):
+            # Guards would keep a key with a finalizer.
+            if not all(guardable(key) and _capture.ends_silently(key) for key in keys):
                 raise Break("dictionary_key", f"all keys of {self.describe()}")
             if keys != tuple(dict.keys(self.real)) and type(self.real) is not OrderedDict:
                 raise Break(
@@ -236,6 +238,8 @@ class DictValue(Value):
         effects = [Effect(self, base.__delitem__, self.written[key][0]) for key in self.moved]
         for index, (key, new) in self.written.items():
             before = dict.get(self.real, pin_key(t, index), ABSENT)
+            if new is DELETED or index in self.moved:
+                note_end(t, before, self.place(t, index))
             if new is DELETED:
                 effects.append(Effect(self, base.__delitem__, key))
             elif index in self.moved or not is_unchanged(t, new, before, self.place(t, index)):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from frameloom.capture import _capture
 from frameloom.capture.bytecode.opcodes import COMPARISONS
 from frameloom.capture.guards.source import FRESH_KINDS
 from frameloom.capture.values.base import Effect, NotConstant, Value
@@ -53,8 +54,8 @@ class SetValue(Value):
     def existing(t: Tracer, real: Any, origin: Origin) -> SetValue | None:
         """Returns the value of a set from before the call; None if guards cannot compare its items."""
         members = tuple(real)
-        if not all(is_guardable(member) for member in members):
-            return None
+        if not all(is_guardable(m) and _capture.ends_silently(m) for m in members):
+            return None  # guards would keep a member with a finalizer
         value = SetValue(type(real))
         value.real, value.origin = real, origin
         t.note_length(origin, set, len(members))
