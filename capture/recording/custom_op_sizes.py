@@ -15,9 +15,17 @@ import torch.utils._pytree as pytree
 from torch._library import fake_impl, simple_registry
 
 from frameloom.capture.recording.unbacked_sizes import made, new_size
+from frameloom.capture.shapes.probe import fit_by_probing
+from frameloom.capture.shapes.registry import is_sized, with_specialized_sizes
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.tensors.schema import properties_of, tensors_of
-from frameloom.capture.tensors.sized import SizedMeta, strides_of
+from frameloom.capture.tensors.sized import (
+    SizedMeta,
+    has_contiguous_strides,
+    plain_if_static,
+    strides_of,
+)
+from frameloom.ir.symbolic.compare import same
 from frameloom.ir.symbolic.expr import Int, Size
 
 if TYPE_CHECKING:
@@ -54,10 +62,7 @@ def _fake_function(func: Any) -> Callable[..., Any] | None:
 
 def _record(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     fakes = tensors_of(func, args, kwargs)
-    shapes = [n for f in fakes for n in (*f.shape, *f.stride())]
-    given = pytree.tree_leaves((args, kwargs))
-    is_possible = len({f.device for f in fakes}) == 1
-    if not is_possible or any(isinstance(n, Size) for n in (*shapes, *given)):
+    if len({f.device for f in fakes}) != 1:
         return recorder.pure(func, args, kwargs)
     metas = _metas(recorder, func, args, kwargs)
     if metas is None:
@@ -71,20 +76,20 @@ def _metas(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
     first, second = (_answer(func, args, kwargs, number) for number in NUMBERS)
     if first is None or second is None or len(first) != len(second):
         return None
-    dims = [
-        [d for d, pair in enumerate(zip(a.shape, b.shape, strict=True)) if pair == NUMBERS]
-        for a, b in zip(first, second, strict=True)
-        if a.dim() == b.dim()
-    ]
-    if len(dims) != len(first) or len(dims[0]) != 1 or any(dims[1:]):
+    dims: list[tuple[int, int]] = []  # those that have that size: tensor and dimension
+    for k, (a, b) in enumerate(zip(first, second, strict=True)):
+        if a.dim() != b.dim() or not has_contiguous_strides(a) or not has_contiguous_strides(b):
+            return None
+        pairs = list(zip(a.shape, b.shape, strict=True))
+        differing = [d for d, (n, m) in enumerate(pairs) if not same(n, m)]
+        if any(isinstance(n, Size) or (n, m) != NUMBERS for n, m in (pairs[d] for d in differing)):
+            return None
+        dims += [(k, d) for d in differing]
+    if len(dims) != 1 or dims[0][0]:
         return None
-    if not all(t.is_contiguous() for t in (*first, *second)):
-        return None
-    (dim,) = dims[0]
+    ((_, dim),) = dims
     size, source = new_size(recorder, None, dim)
     shapes: list[list[Int]] = [list(t.shape) for t in first]
-    if any(a.shape != b.shape for a, b in zip(first[1:], second[1:], strict=True)):
-        return None
     shapes[0][dim] = size
     metas = [SizedMeta(s, strides_of(s), t.dtype) for s, t in zip(shapes, first, strict=True)]
     return (metas[0] if len(metas) == 1 else tuple(metas)), source
@@ -93,9 +98,23 @@ def _metas(recorder: Recorder, func: Any, args: Any, kwargs: Any) -> Any:
 def _answer(func: Any, args: Any, kwargs: Any, number: int) -> Sequence[torch.Tensor] | None:
     """Returns the results of the fake function if its size is `number`; None if it does not ask for exactly
     one size."""
-    function, context = _fake_function(func), Context(number)
-    assert function is not None
-    args, kwargs = pytree.tree_map_only(Fake, lambda f: f.meta, (args, kwargs))
-    with torch._C._DisableTorchDispatch(), fake_impl.set_ctx_getter(lambda: context):
-        result = function(*args, **kwargs)
-    return pytree.tree_leaves(result) if context.asked == 1 else None
+    args, kwargs = pytree.tree_map_only(Fake, lambda f: plain_if_static(f.meta), (args, kwargs))
+    asked: set[int] = set()
+
+    def answer(func: Any, args: Any, kwargs: Any) -> Any:
+        function, context = _fake_function(func), Context(number)
+        assert function is not None
+        with torch._C._DisableTorchDispatch(), fake_impl.set_ctx_getter(lambda: context):
+            result = function(*args, **kwargs)
+        asked.add(context.asked)
+        return result
+
+    if is_sized(pytree.tree_leaves((args, kwargs))):
+        result = fit_by_probing(func, args, kwargs, answer)
+        if asked != {1}:
+            return None
+        if result is not None:
+            return pytree.tree_leaves(result)
+        args, kwargs = with_specialized_sizes((args, kwargs))
+    result = answer(func, args, kwargs)
+    return pytree.tree_leaves(result) if asked == {1} else None

@@ -25,7 +25,7 @@ from frameloom.ir.symbolic.expr import Int, Size, Symbol
 PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 LARGE = 1000  # larger than bounds in programs
 BESIDE_BOUNDS = (1, 2, 3, 60, LARGE)
-MOST = 4  # maximum number of symbols
+MOST = 6  # maximum number of symbols
 
 
 def fit_by_probing(func: Any, args: Any, kwargs: Any, infer: Callable[..., Any]) -> Any:
@@ -89,9 +89,14 @@ def _sizes_in(value: Any) -> Iterator[Size]:
 
 def symbols_in(value: Any, most: int) -> list[Symbol] | None:
     """Returns the symbols in the sizes of these arguments; None if they cannot be tried: there are more than
-    `most`, or values that are known only after an op."""
+    `most`, or ints taken out of tensors, which may be negative."""
     symbols = sorted({s for n in _sizes_in(value) for s in atoms_of(n)}, key=lambda s: s.name)
-    return None if len(symbols) > most or any(s.unbacked for s in symbols) else symbols
+    return None if len(symbols) > most or any(map(_may_be_negative, symbols)) else symbols
+
+
+def _may_be_negative(symbol: Symbol) -> bool:
+    env = symbol.shape_env
+    return symbol.unbacked and env.range_of(env.make({(symbol,): 1}))[0] < 0
 
 
 def with_numbers(value: Any, at: Callable[[Int], int]) -> Any:

@@ -110,8 +110,13 @@ def _infer_sized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         return as_known(fitted)
     if "sizes" in config.logs:
         log("sizes", f"{func} has to know the sizes")
-    args, kwargs = torch.fx.node.map_aggregate((args, kwargs), _specialized)  # type: ignore[assignment, misc]
+    args, kwargs = with_specialized_sizes((args, kwargs))
     return infer(func, tuple(args), dict(kwargs))
+
+
+def with_specialized_sizes(arguments: Any) -> Any:
+    """Returns the arguments of an op with constants in place of symbolic sizes, which become guards."""
+    return torch.fx.node.map_aggregate(arguments, _specialized)
 
 
 def _specialized(a: Any) -> Any:

@@ -13,11 +13,12 @@ Inputs = dict[str, Any]
 class Model:
     """One line of the zoo.  `inputs(seed)` gives keyword arguments, of the same shapes for every seed."""
 
-    package: str  # timm or transformers
+    package: str  # timm, torchvision or transformers
     kind: str  # vision, text, audio, ...
     name: str
     build: Callable[[], Any]
     inputs: Callable[[int], Inputs]
+    trained_with: Callable[[int], Inputs] | None = None  # instead of `inputs`
 
     @property
     def key(self) -> str:
@@ -25,6 +26,6 @@ class Model:
 
 
 def all_models() -> list[Model]:
-    from tests.zoo import timm_models, transformers_models
+    from tests.zoo import timm_models, torchvision_models, transformers_models
 
-    return [*timm_models.MODELS, *transformers_models.MODELS]
+    return [*timm_models.MODELS, *torchvision_models.MODELS, *transformers_models.MODELS]

@@ -146,7 +146,7 @@ def tell_graphs(result: Result, explanation: Any) -> None:
 def batch(model: Model, seed: int) -> dict[str, Any]:
     """Two images: batch norms of single pixels need as many, and PyTorch's own derivative of a batch norm is wrong for one image whose gradient is
     laid out channels-last (2.13, CPU)."""
-    inputs = model.inputs(seed)
+    inputs = (model.trained_with or model.inputs)(seed)
     if model.package == "timm":
         inputs = {k: torch.cat([v, model.inputs(seed + 10)[k]]) for k, v in inputs.items()}
     return inputs
@@ -204,6 +204,10 @@ def floats_are_wide() -> Iterator[None]:
 
 def compare_in_float64(model: Model, original: Any, far: Disagreement) -> None:
     def widened(value: Any) -> Any:
+        if isinstance(value, list):
+            return [widened(v) for v in value]
+        if isinstance(value, dict):
+            return {name: widened(v) for name, v in value.items()}
         is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
         return value.double() if is_float else value
 
@@ -211,7 +215,7 @@ def compare_in_float64(model: Model, original: Any, far: Disagreement) -> None:
     moved = copy.deepcopy(plain)
     frameloom.jit(compiled)
     for seed in SEEDS:
-        inputs = {name: widened(v) for name, v in batch(model, seed).items()}
+        inputs = widened(batch(model, seed))
         # Each step starts from the same: what steps make of a difference is not asked.
         for other in (compiled, moved):
             other.load_state_dict(plain.state_dict())
