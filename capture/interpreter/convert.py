@@ -22,13 +22,16 @@ from frameloom.capture.values.containers.sets import SetValue
 from frameloom.capture.values.function import BuiltinValue
 from frameloom.capture.values.identity import is_own
 from frameloom.capture.values.numbers.number import NumberValue
-from frameloom.capture.values.numbers.size import as_size, size_value
+from frameloom.capture.values.numbers.size import SymbolicSize, as_size, size_value
 from frameloom.capture.values.numbers.symbolic import SYMBOLS, SymbolicNumber
 from frameloom.capture.values.object import boxed
 from frameloom.capture.values.policy import may_be_given_numbers
 from frameloom.capture.values.static import ClassValue
 from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
+from frameloom.ir.symbolic.atoms import unbacked_in
+from frameloom.ir.symbolic.compare import equal
+from frameloom.ir.symbolic.expr import Size
 from frameloom.ir.symbolic.symint import SizeNode, size_of
 
 if TYPE_CHECKING:
@@ -113,11 +116,25 @@ def to_torch(t: Tracer, value: Value, fn: Any = None) -> Any:
     raise Break(call_kind(fn, [value]), f"{getattr(fn, '__name__', fn)}({value.describe()})")
 
 
+def _unbacked(t: Tracer, value: Value) -> Size | None:
+    """Returns an int that is known only after an op of the graph, as a size."""
+    if isinstance(value, NumberValue) and value.cls is int:
+        value = value.size(t)
+    size = value.size if isinstance(value, SymbolicSize) else None
+    return size if isinstance(size, Size) and unbacked_in(size) else None
+
+
 def index(
-    t: Tracer, value: Value, fault: str = "'{}' object cannot be interpreted as an integer"
+    t: Tracer,
+    value: Value,
+    fault: str = "'{}' object cannot be interpreted as an integer",
+    items: int | None = None,
 ) -> int:
-    """Returns a Python int, like `operator.index`."""
+    """Returns a Python int, like `operator.index`. `items`: how many there are, if it is the place of one.
+    The place of the only item is assumed to be 0 where the data decides it: most others raise."""
     value = t.look(value)
+    if items == 1 and (size := _unbacked(t, value)) is not None and equal(size, 0):
+        return 0
     if isinstance(value, TensorValue):
         known = known_value(value.fake, t.recorder)
         if known is None or known.numel() != 1 or known.is_floating_point() or known.is_complex():

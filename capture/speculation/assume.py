@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from frameloom.capture.values.tensor import TensorValue
 
 
+CHECKS = ("_assert", "_check")  # of torch, which raise for False
+ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
+LEAVING = ("STORE_", "DELETE_", "RETURN_", "YIELD_")
+
+
 def assume(t: Tracer, condition: TensorValue, expected: bool, otherwise: Exception) -> None:
     """Assumes that `bool(condition)` is `expected`; raises `otherwise` if this is not possible."""
     site = t.site_or(otherwise)
@@ -162,13 +167,16 @@ def _fails(function: Callable[..., Any], inputs: tuple[Any, ...]) -> bool:
 
 
 def raises(instrs: list[Instr], start: Instr | None, limit: int = 80) -> bool:
-    """Whether the code from `start` on only makes an exception and raises it."""
+    """Whether the code from `start` on only makes an exception, with local variables, and raises it."""
     if start is None:
         return False
+    before = start
     for ins in instrs[start.index : start.index + limit]:
-        if ins.op == "RAISE_VARARGS":
+        fails = ins.op == "LOAD_CONST" and ins.arg is False and before.op in ATTRIBUTE
+        if ins.op == "RAISE_VARARGS" or (fails and before.arg in CHECKS):
             return True
-        if ins.target is not None or ins.op.startswith(("STORE_", "DELETE_", "RETURN_", "YIELD_")):
+        before = ins
+        if ins.target is not None or (ins.op.startswith(LEAVING) and ins.op != "STORE_FAST"):
             return False
     return False
 

@@ -62,9 +62,9 @@ VIDEO: list[tuple[str, int, dict[str, Any]]] = [
     ("mc3_18", 32, {}),
     ("r3d_18", 32, {}),
     ("r2plus1d_18", 32, {}),
-    ("mvit_v1_b", 32, {"spatial_size": (32, 32), "temporal_size": 8}),
-    ("mvit_v2_s", 32, {"spatial_size": (32, 32), "temporal_size": 8}),
-    ("s3d", 64, {}),
+    ("mvit_v1_b", 224, {}),
+    ("mvit_v2_s", 224, {}),
+    ("s3d", 224, {}),
     ("swin3d_t", 32, {}),
 ]
 QUANTIZABLE = [
@@ -168,7 +168,7 @@ def model(kind: str, name: str, inputs: Any, options: Any, trained_with: Any = N
 MODELS = [
     *(model("classification", n, batches(2, 3, s, s), o) for n, s, o in CLASSIFICATION),
     *(model("segmentation", n, segmented(s), {"weights_backbone": None, **o}) for n, s, o in SEGMENTATION),
-    *(model("video", n, batches(1, 3, 16 if n == "s3d" else 8, s, s), o) for n, s, o in VIDEO),
+    *(model("video", n, batches(1, 3, 16 if s == 224 else 8, s, s), o) for n, s, o in VIDEO),
     *(model("quantizable", n, batches(2, 3, s, s), {"quantize": False, **o}) for n, s, o in QUANTIZABLE),
     *(model("optical flow", n, frames(s), o) for n, s, o in FLOW),
     *(model("detection", n, seen(s), o, with_targets(n, s)) for n, s, o in DETECTION),

@@ -10,6 +10,7 @@ import torch
 
 from frameloom.capture.interpreter.call_rules import FUNCTIONS, Args, Known, Kwargs, knows
 from frameloom.capture.recording.known_elements import element_of
+from frameloom.capture.speculation.assume import assume
 from frameloom.capture.speculation.branch_speculation import speculated_truth
 from frameloom.capture.tensors.constant_folding import known_value
 from frameloom.capture.tensors.fake import is_wrapper
@@ -20,7 +21,7 @@ from frameloom.capture.values.containers.container import ListValue
 from frameloom.capture.values.numbers.number import NumberValue
 from frameloom.capture.values.numbers.unbacked_items import MOST, may_be_sizes, sizes_in
 from frameloom.capture.values.tensor import TensorValue
-from frameloom.errors import Break
+from frameloom.errors import Avoid, Break
 
 if TYPE_CHECKING:
     from frameloom.capture.interpreter.tracer import Tracer
@@ -121,9 +122,28 @@ def _number(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return tensor.detach().reshape(()).to(dtype, copy=True)
 
 
+def _truncated(t: Tracer, number: NumberValue) -> Value:
+    """Returns the int of a float. Python raises for NaN and infinities, and its ints may be larger than 64
+    bits: the graph checks that it is none of these."""
+    if t.session.per_code:
+        number.needed()
+    n_ops = t.recorder.n_ops
+    fits: Any = t.torch_call(_fits_in_64_bits, [number.tensor], {})
+    assume(t, fits, True, Avoid(number.site))
+    copy: Any = t.torch_call(_number, [number.tensor, ConstValue(torch.int64)], {})
+    t.recorder.n_ops = n_ops
+    return NumberValue(copy, int, number.site)
+
+
+def _fits_in_64_bits(number: torch.Tensor) -> torch.Tensor:
+    return number.abs() < 2.0**62
+
+
 def _converted(convert: type, otherwise: Known) -> Known:
     def handler(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
         tensor = t.look(args[0]) if len(args) == 1 and not kwargs else None
+        if isinstance(tensor, NumberValue) and tensor.cls is float and convert is int:
+            return _truncated(t, tensor)
         if isinstance(tensor, ArrayValue) and tensor.is_number:
             tensor = tensor.tensor(t)
         if not isinstance(tensor, TensorValue) or tensor.fake.numel() != 1:

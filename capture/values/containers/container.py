@@ -56,7 +56,8 @@ class SequenceValue(Value):
             is_whole = place.indices(len(self.items)) == (0, len(self.items), 1)
             return self if is_whole and self.is_shared else self.like(self.items[place])
         kind = self.type().__name__
-        index = t.index(key, f"{kind} indices must be integers or slices, not {{}}")
+        fault = f"{kind} indices must be integers or slices, not {{}}"
+        index = t.index(key, fault, len(self.items))
         if not -len(self.items) <= index < len(self.items):
             t.raise_(
                 IndexError,
