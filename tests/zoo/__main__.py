@@ -101,9 +101,7 @@ def main() -> int:
     parser.add_argument(
         "--known", default="", help="files written by --json: models not run now are told from them"
     )
-    parser.add_argument(
-        "--notes", default="", help="what the table of training says about how it was made"
-    )
+    parser.add_argument("--notes", default="", help="what the table says about how it was made")
     options = parser.parse_args()
 
     declare()
@@ -144,7 +142,8 @@ def main() -> int:
     order = {m.key: i for i, m in enumerate(models)}
     results.sort(key=lambda r: order[r.key])
     if options.output:
-        table = training(results, options.notes) if options.train else markdown(results, "make zoo")
+        notes = options.notes
+        table = training(results, notes) if options.train else markdown(results, "make zoo", notes)
         Path(options.output).write_text(table)
     passed = sum(r.state == "passed" for r in results)
     print(f"{passed} of {len(results)} passed")

@@ -10,11 +10,12 @@ from importlib.metadata import version
 from tests.zoo.trial import TOLERANCE, Result
 
 
-def markdown(results: list[Result], command: str) -> str:
+def markdown(results: list[Result], command: str, notes: str = "") -> str:
+    """The table of calls; `notes` says what was run at which revision."""
     lines = [
         "# The zoo",
         "",
-        f"Made by `{command}`. {versions()}",
+        f"Made by `{command}`. {versions()} {notes}".strip(),
         "",
         "Every model is randomly initialised and small, in evaluation mode under `torch.no_grad()`, jitted with `fullgraph=True` and called with three inputs",
         f"of one shape. It passes if every call agrees with the plain model (structure, types, dtypes, shapes, strides, values within {TOLERANCE:g} of the",
@@ -128,7 +129,9 @@ def row(package: str, kind: str, results: list[Result]) -> str:
 
 
 def versions() -> str:
-    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "timm", "transformers"))
+    packages = ", ".join(
+        f"{name} {version(name)}" for name in ("torch", "timm", "torchvision", "transformers")
+    )
     return f"Python {platform.python_version()}, {packages}, {platform.machine()}."
 
 
