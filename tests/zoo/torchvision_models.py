@@ -117,8 +117,9 @@ def batches(*shape: int) -> Callable[[int], Inputs]:
     return lambda seed: {"x": torch.randn(*shape, generator=numbers(seed))}
 
 
-def segmented(size: int) -> Callable[[int], Inputs]:
-    return lambda seed: {"input": torch.randn(2, 3, size, size, generator=numbers(seed))}
+def segmented(name: str, size: int) -> Callable[[int], Inputs]:
+    given = "input" if "lraspp" in name else "x"
+    return lambda seed: {given: torch.randn(2, 3, size, size, generator=numbers(seed))}
 
 
 def frames(size: int) -> Callable[[int], Inputs]:
@@ -167,7 +168,7 @@ def model(kind: str, name: str, inputs: Any, options: Any, trained_with: Any = N
 
 MODELS = [
     *(model("classification", n, batches(2, 3, s, s), o) for n, s, o in CLASSIFICATION),
-    *(model("segmentation", n, segmented(s), {"weights_backbone": None, **o}) for n, s, o in SEGMENTATION),
+    *(model("segmentation", n, segmented(n, s), {"weights_backbone": None, **o}) for n, s, o in SEGMENTATION),
     *(model("video", n, batches(1, 3, 16 if s == 224 else 8, s, s), o) for n, s, o in VIDEO),
     *(model("quantizable", n, batches(2, 3, s, s), {"quantize": False, **o}) for n, s, o in QUANTIZABLE),
     *(model("optical flow", n, frames(s), o) for n, s, o in FLOW),
