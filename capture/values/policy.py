@@ -164,6 +164,8 @@ def function_verdict(function: FunctionType) -> Verdict:
         return "inline"
     if root == "numpy" and str(function.__globals__.get("__name__")).startswith(INTERPRETED_NUMPY):
         return "inline"
+    if (module, function.__qualname__) == ("numpy.ma.core", "isMaskedArray"):
+        return "inline"  # medians ask it of their result
     if root in ("frameloom", "numpy", "scipy", "pandas"):
         return "inline" if module.startswith("frameloom.capture.library.") else "break"
     if root == "inspect" and function.__qualname__.startswith("BoundArguments."):
@@ -210,7 +212,7 @@ def is_torchs(scope: object) -> bool:
 
 # What these modules define in Python consists of calls of other functions of NumPy.
 INTERPRETED_NUMPY = (
-    "numpy.lib._", "numpy.linalg._linalg", "numpy._core.fromnumeric", "numpy._core.numeric", "numpy._core.shape_base", "numpy._core._methods",
+    "numpy.lib._", "numpy.linalg._linalg", "numpy.fft._", "numpy._core.fromnumeric", "numpy._core.numeric", "numpy._core.shape_base", "numpy._core._methods",
 )  # fmt: skip
 ONNX_QUESTIONS = ("is_in_onnx_export", "in_onnx_export")
 # Text functions that the standard library has in Python.

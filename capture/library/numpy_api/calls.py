@@ -29,15 +29,19 @@ from frameloom.capture.library.numpy_api.samples import (
     map_arguments,
 )
 from frameloom.capture.library.numpy_api.sizes import agreed, has_unbacked, note_sizes
+from frameloom.capture.tensors.constant_folding import known_value
+from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.values.arrays.ndarray import (
     ARRAY_CLASSES,
     PLAIN,
     ArrayValue,
+    access_of,
     has_no_elements,
 )
 from frameloom.capture.values.arrays.numpy_values import check_error_state
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import (
+    DTYPE_CLASSES,
     NUMPY_DTYPES,
     NUMPY_FUNCTIONS,
     NUMPY_SCALARS,
@@ -91,6 +95,7 @@ def captures(fn: Any, *how: Any, **named: Any) -> None:
             function.creates
             or function.tells
             or not is_pure(fn)
+            or "out" in kwargs
             or any(isinstance(v, ArrayValue | ListValue | TupleValue) for v in values)
         ):
             return captured(t, function, args, kwargs)
@@ -118,10 +123,12 @@ def captured(t: Tracer, function: Function, args: Args, kwargs: Kwargs) -> Value
     if not arrays and not (sized and function.creates):
         known = _constant(t, function, given, named)
         return t.evaluate(function.fn, args, kwargs) if known is None else known
-    writes = function.writes or named.get("out") is not None
-    asked = (function.fn, given, {**named}, writes)
+    writes = function.writes or named.get("out") not in (None, ...)
+    asked = (function.fn, given, {**named}, writes, functools.partial(known_elements, t))
     described, decided = ask(*asked)
     out = named.pop("out", None)
+    if out is ...:  # asks for an array in place of a number, which is part of NumPy's answer
+        out = None
     where = named.pop("where", True) if isinstance(function.fn, UFUNC) else True
     if where is not True and out is None:
         raise Break("numpy", f"{function.name}(...) that leaves out elements")
@@ -201,6 +208,8 @@ def _argument(t: Tracer, function: Function, value: Value, arrays: dict[int, Arr
         return value.constant()
     if isinstance(value, ClassValue) and issubclass(value.real, DTYPE_NAMES):
         return value.real
+    if isinstance(value, ClassValue) and issubclass(value.real, DTYPE_CLASSES):
+        return value.real()
     raise Break("numpy", f"{function.name}(...) of {value.describe()}")
 
 
@@ -217,6 +226,12 @@ def _of_tensors(t: Tracer, arrays: dict[int, ArrayValue], argument: Any) -> Any:
     if isinstance(argument, Number | Accessed):
         return arrays[id(argument.fake)].elements(t).fake
     return map_arguments(functools.partial(_of_tensors, t, arrays), argument)
+
+
+def known_elements(t: Tracer, fake: Fake) -> Any:
+    """Returns an array with the elements of the tensor in every call; None if they are not known."""
+    known = known_value(fake, t.recorder)
+    return None if known is None else known.numpy()
 
 
 def _check_writes(function: Function, target: Value, out: Any) -> None:
@@ -308,8 +323,16 @@ def _constant(
     array = call_numpy(function.fn, args, kwargs)
     if type(array) not in ARRAY_CLASSES:
         return None
-    if array.dtype not in NUMPY_DTYPES.values() or not array.flags.c_contiguous:
+    if array.dtype not in NUMPY_DTYPES.values():
         raise Break("numpy", f"an array of {array.dtype}")
+    access = access_of(array)
+    if not array.flags.c_contiguous:  # one element along a dimension may be repeated
+        once = array[tuple(slice(None if stride else 1) for stride in array.strides)]
+        if access.backwards or not once.flags.c_contiguous:
+            raise Break("numpy", f"{function.name}(...) of constants")
+        repeated = t.from_python(t.recorder.new_constant(torch.from_numpy(once.copy())))
+        wide = _tensor(t, torch.Tensor.expand, [repeated, t.from_python(array.shape)])
+        return ArrayValue(wide, type(array), access=access)
     tensor = torch.from_numpy(array.copy())
     bits = array.reshape(-1).view(f"V{array.itemsize}") if array.itemsize else array
     if array.size > LARGE and (bits == bits[:1]).all():
@@ -319,7 +342,7 @@ def _constant(
     else:
         made = t.from_python(t.recorder.new_constant(tensor))
     assert isinstance(made, TensorValue)
-    return ArrayValue(made, type(array))
+    return ArrayValue(made, type(array), access=access)
 
 
 NUMPY: Any = None

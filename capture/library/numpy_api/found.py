@@ -66,6 +66,39 @@ def _chosen(condition: Any, left: Any, right: Any) -> torch.Tensor:
     return torch.where(cast(condition, NUMPY.dtype(bool)), cast(left, dtype), cast(right, dtype))
 
 
+def _first_chosen(conditions: Any, choices: Any, default: Any = 0) -> torch.Tensor:
+    dtype = NUMPY.result_type(
+        *(dtype_of(a) if isinstance(a, Fake) else a for a in (*choices, default))
+    )
+    made = cast(default, dtype)
+    for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
+        made = torch.where(cast(condition, NUMPY.dtype(bool)), cast(choice, dtype), made)
+    return made
+
+
+def _chosen_by_number(numbers: torch.Tensor, choices: Any, mode: str = "raise") -> torch.Tensor:
+    given = list(choices.unbind(0)) if isinstance(choices, Fake) else list(choices)
+    dtype = NUMPY.result_type(*(dtype_of(a) if isinstance(a, Fake) else a for a in given))
+    at, *wide = torch.broadcast_tensors(numbers.long(), *(cast(a, dtype) for a in given))
+    if mode == "wrap":
+        at = torch.remainder(at, len(wide))
+    elif mode == "clip":
+        at = at.clamp(0, len(wide) - 1)
+    return torch.gather(torch.stack(wide), 0, at[None])[0]
+
+
+def _put_where(array: torch.Tensor, mask: Any, values: Any) -> None:
+    """Writes, where the mask says so, the one value or that of the same place."""
+    if not isinstance(mask, Fake) or isinstance(values, list | tuple):
+        raise Break("numpy", "putmask(...) with these arguments")
+    new = cast(values, dtype_of(array)).clone()
+    if new.shape != array.shape:
+        if new.numel() != 1:
+            raise Break("numpy", "putmask(...) of these values")
+        new = new.reshape(())
+    array.copy_(torch.where(cast(mask, NUMPY.dtype(bool)), new, array))
+
+
 def _selected(array: torch.Tensor, condition: Any, axis: Any = None) -> torch.Tensor:
     along = array if axis == 0 else array.reshape(-1)
     if axis not in (None, 0) or not isinstance(condition, Fake):
@@ -73,17 +106,33 @@ def _selected(array: torch.Tensor, condition: Any, axis: Any = None) -> torch.Te
     return along[cast(condition, NUMPY.dtype(bool))]
 
 
-def _distinct(array: torch.Tensor, equal_nan: bool = True, **how: Any) -> torch.Tensor:
+def _distinct(
+    array: torch.Tensor, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False,
+    axis: Any = None, *, equal_nan: bool = True, sorted: bool = True,
+) -> Any:  # fmt: skip
     """Computes the distinct elements in order; of equal ones NumPy takes the first."""
-    if how or array.is_complex() or array.numel() == 0:
+    if axis is not None or not sorted or array.is_complex() or array.numel() == 0:
         raise Break("numpy", "unique(...) of these elements")
-    ordered = torch.sort(array.reshape(-1), stable=True).values
+    ordered, order = torch.sort(array.reshape(-1), stable=True)
     differs = ordered[1:] != ordered[:-1]
     if equal_nan and array.is_floating_point():
         differs = differs & (ordered[1:] == ordered[1:]) | (
             (ordered[1:] != ordered[1:]) & (ordered[:-1] == ordered[:-1])
         )
-    return ordered[torch.cat([torch.ones(1, dtype=torch.bool), differs])]
+    is_first = torch.cat([torch.ones(1, dtype=torch.bool), differs])
+    if not (return_index or return_inverse or return_counts):
+        return ordered[is_first]
+    (at,) = torch.nonzero(is_first, as_tuple=True)
+    made = [ordered[at]]
+    if return_index:
+        made.append(order[at])
+    if return_inverse:
+        number = torch.cumsum(is_first, 0) - 1
+        made.append(torch.empty_like(order).scatter(0, order, number).reshape(array.shape))
+    if return_counts:
+        behind = torch.cat([at[1:], torch.full((1,), order.shape[0])])
+        made.append(behind - at)
+    return tuple(made)
 
 
 if NUMPY_DTYPES:
@@ -96,3 +145,7 @@ if NUMPY_DTYPES:
     captures(NUMPY.argwhere, torch.nonzero)
     captures(NUMPY.unique, _distinct)
     captures(NUMPY.ndarray.compress, _selected)
+    captures(NUMPY.select, _first_chosen)
+    captures(NUMPY.choose, _chosen_by_number)
+    captures(NUMPY.ndarray.choose, _chosen_by_number)
+    captures(NUMPY.putmask, _put_where, writes=True)

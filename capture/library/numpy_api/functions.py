@@ -33,8 +33,8 @@ CREATORS = "zeros ones empty linspace logspace eye identity tri"
 BOTH = "real imag"
 COMPUTED = (
     "sum prod mean std var max min amax amin argmax argmin all any cumsum cumprod ptp count_nonzero "
-    "concatenate stack vstack hstack dstack column_stack clip dot inner outer tensordot vdot kron cross trace "
-    "repeat tile roll take take_along_axis diff tril triu diag round around "
+    "concatenate stack vstack hstack dstack column_stack dot inner outer tensordot vdot kron cross trace "
+    "repeat tile roll take_along_axis diff tril triu diag round around "
     "zeros_like ones_like full_like empty_like sort isclose nan_to_num meshgrid einsum"
 )
 # Their answers depend on no elements.
@@ -42,7 +42,7 @@ TELLING = (
     "result_type promote_types can_cast min_scalar_type iscomplexobj isrealobj issubdtype isscalar"
 )
 METHODS = (
-    "sum prod mean std var max min argmax argmin all any cumsum cumprod clip dot trace repeat take round "
+    "sum prod mean std var max min argmax argmin all any cumsum cumprod dot trace repeat round "
     "__getitem__"
 )
 
@@ -107,22 +107,17 @@ def _argsort(array: torch.Tensor, axis: int = -1, kind: Any = None, **how: Any) 
     return torch.argsort(array, dim=axis, stable=True)
 
 
-def _array(items: Any, dtype: Any = None, **how: Any) -> torch.Tensor:
+def _array(items: Any, dtype: Any = None, ndmin: int = 0, **how: Any) -> torch.Tensor:
     """Computes an array of numbers and arrays in lists and tuples."""
     wanted = NUMPY.result_type(*_dtypes_in(items)) if dtype is None else NUMPY.dtype(dtype)
-    return _stacked(items, wanted)
+    made = cast(items, wanted)
+    return made.reshape((*[1] * (ndmin - made.ndim), *made.shape))
 
 
 def _dtypes_in(items: Any) -> list[Any]:
     if isinstance(items, list | tuple):
         return [dtype for item in items for dtype in _dtypes_in(item)]
     return [dtype_of(items) if isinstance(items, Fake) else NUMPY.asarray(items).dtype]
-
-
-def _stacked(items: Any, dtype: Any) -> torch.Tensor:
-    if isinstance(items, list | tuple):
-        return torch.stack([_stacked(item, dtype) for item in items])
-    return cast(items, dtype)
 
 
 def _set_item(array: torch.Tensor, key: Any, value: Any) -> None:
@@ -136,6 +131,13 @@ def _copy_to(array: torch.Tensor, value: Any, casting: Any = None, where: Any = 
     array.copy_(new if where is True else torch.where(cast(where, NUMPY.dtype(bool)), new, array))
 
 
+def _take(array: torch.Tensor, indices: Any, axis: Any = None, **how: Any) -> Any:
+    take = through("take")
+    if not isinstance(indices, Fake) or indices.ndim:
+        return take(array, indices, axis=axis, **how)
+    return take(array, indices.reshape(1), axis=axis, **how).squeeze(0 if axis is None else axis)
+
+
 def _fill(array: torch.Tensor, value: Any) -> None:
     table().ndarray(array).fill(given(value))
 
@@ -145,10 +147,13 @@ if NUMPY_DTYPES:
 
     _register(NUMPY, VIEWS)
     _register(NUMPY, BOTH + " " + COMPUTED)
+    _register(NUMPY, "clip", takes_out=True)
     _register(NUMPY, CREATORS, creates=True)
     captures(NUMPY.arange, _arange, creates=True)
     captures(NUMPY.full, _full, creates=True)
     captures(NUMPY.copy, _copy)
+    for _fn in (NUMPY.take, NUMPY.ndarray.take, NUMPY.generic.take):
+        captures(_fn, _take)
     for _fn in (
         NUMPY.array,
         NUMPY.asarray,
@@ -170,6 +175,7 @@ if NUMPY_DTYPES:
     captures(NUMPY.ndarray.argsort, _argsort)
     for _cls in (NUMPY.ndarray, NUMPY.generic):
         _register(_cls, METHODS, "ndarray")
+        _register(_cls, "clip", "ndarray", takes_out=True)
         captures(_cls.astype, _astype)
         captures(_cls.copy, _copy)
         for _name in ("conj", "conjugate"):

@@ -68,14 +68,28 @@ class Constant(NamedTuple):
     value: Any
 
 
+# Returns the elements that an array has in every call; None if they are not the same in each.
+Known = Callable[[Fake], Any]
+
+
+def nothing_known(fake: Fake) -> None:
+    return None
+
+
 class Samples:
     """The sample arrays of one call, for these values of the symbols in sizes. Fakes that share memory have
-    samples that share memory."""
+    samples that share memory. Elements that are not known are all `element`."""
 
     def __init__(
-        self, arrays: list[Any], element: int, at: Callable[[Symbol], int], writeable: bool
+        self,
+        arrays: list[Any],
+        element: int,
+        at: Callable[[Symbol], int],
+        writeable: bool,
+        known: Known,
     ) -> None:
         self._at = at
+        self._known = known
         self._writeable = writeable
         sizes: dict[int, int] = {}
         given = [part if isinstance(part, Accessed) else Accessed(part, PLAIN) for part in arrays]
@@ -100,7 +114,8 @@ class Samples:
             shape, dtype_of(fake), self._memory[id(fake.memory)],
             offset * fake.itemsize, [stride * fake.itemsize for stride in strides],
         )  # fmt: skip
-        array[...] = element
+        elements = self._known(fake)
+        array[...] = element if elements is None else elements
         return array
 
     def _layout(self, fake: Fake) -> tuple[tuple[int, ...], tuple[int, ...], int]:
@@ -177,6 +192,7 @@ def ask(
     args: list[Any],
     kwargs: dict[str, Any],
     writes: bool = False,
+    known: Known = nothing_known,
     at: Callable[[Symbol], int] = operator.attrgetter("hint"),
 ) -> tuple[Any, bool]:
     """Returns what NumPy's function returns for such arguments, and whether the elements decide sizes of new
@@ -184,7 +200,7 @@ def ask(
     warns, so that plain Python does so; or if it writes to an argument, unless `writes`."""
     answers = []
     for element in (0, 1):
-        samples = Samples(arrays_of([args, kwargs]), element, at, writes or not answers)
+        samples = Samples(arrays_of([args, kwargs]), element, at, writes or not answers, known)
         made = call_numpy(fn, samples.replaced(args), samples.replaced(kwargs))
         answers.append(samples.result(made))
     if same(*answers):

@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from frameloom.capture.library.numpy_api.samples import Accessed, Result, ask, parts_of, same
+from frameloom.capture.library.numpy_api.samples import (
+    Accessed,
+    Known,
+    Result,
+    ask,
+    parts_of,
+    same,
+)
 from frameloom.capture.tensors.fake import Fake
 from frameloom.errors import Break
 from frameloom.ir.symbolic.atoms import atoms_of, evaluated, unbacked_in
@@ -43,17 +50,20 @@ def agreed(
     args: list[Any],
     kwargs: dict[str, Any],
     writes: bool,
+    known: Known,
     described: Any,
     made: Any,
 ) -> Any:
     """Returns NumPy's description of the results with symbolic sizes, which are those of `made`, what PyTorch
     computes. Breaks if it is not right for other sizes."""
     answer = _in_symbols(described, made)
-    known = {s for n in _sizes_in([args, kwargs]) for s in atoms_of(n)}
-    decided = {s for n in _sizes_in(made) for s in unbacked_in(n)} - known
+    given = {s for n in _sizes_in([args, kwargs]) for s in atoms_of(n)}
+    decided = {s for n in _sizes_in(made) for s in unbacked_in(n)} - given
     sizes = [*_sizes_in([args, kwargs, made])]
+    if not sizes:  # PyTorch finds a size that for NumPy the elements decide
+        raise _vary()
     for at in _assignments(sizes[0].shape_env):
-        asked, _ = ask(fn, args, kwargs, writes, at)
+        asked, _ = ask(fn, args, kwargs, writes, known, at)
         if not same(_numbered(answer, at), _with_decided_sizes(asked, answer, decided, at)):
             raise _vary()
     return answer

@@ -13,6 +13,7 @@ import torch
 
 from frameloom.capture.interpreter.call_rules import FUNCTIONS as CALL_RULES
 from frameloom.capture.interpreter.call_rules import Args, Kwargs
+from frameloom.capture.library.numpy_api import complex_numbers
 from frameloom.capture.library.numpy_api.calls import Function, captured, captures
 from frameloom.capture.library.numpy_api.samples import dtype_of
 from frameloom.capture.library.numpy_api.table import through
@@ -42,6 +43,21 @@ def _remainder(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     )
 
 
+def _heaviside(operand: torch.Tensor, at_zero: torch.Tensor) -> torch.Tensor:
+    step = torch.heaviside(operand, at_zero.expand_as(operand) if at_zero.ndim == 0 else at_zero)
+    return torch.where(operand != operand, operand, step)
+
+
+def _modf(operand: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    whole = torch.trunc(operand)
+    rest = torch.where(torch.isinf(operand), torch.zeros_like(operand), operand - whole)
+    return torch.copysign(rest, operand), whole
+
+
+def _divmod(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.floor_divide(left, right), _remainder(left, right)
+
+
 FUNCTIONS: dict[str, Any] = {
     "add": torch.add, "subtract": torch.subtract, "multiply": torch.multiply, "divide": torch.true_divide,
     "negative": torch.negative, "positive": torch.positive, "absolute": torch.absolute, "fabs": torch.absolute,
@@ -61,15 +77,15 @@ FUNCTIONS: dict[str, Any] = {
     "logical_and": torch.logical_and, "logical_or": torch.logical_or, "logical_xor": torch.logical_xor,
     "logical_not": torch.logical_not, "bitwise_and": torch.bitwise_and, "bitwise_or": torch.bitwise_or,
     "bitwise_xor": torch.bitwise_xor, "invert": torch.bitwise_not, "conjugate": torch.conj_physical,
-    "matmul": torch.matmul,
+    "matmul": torch.matmul, "heaviside": _heaviside, "modf": _modf, "nextafter": torch.nextafter, "gcd": torch.gcd,
 }  # fmt: skip
 
 
 DIVISIONS = {
-    "floor_divide": torch.floor_divide, "remainder": _remainder, "fmod": torch.fmod, "power": torch.pow,
+    "floor_divide": torch.floor_divide, "remainder": _remainder, "divmod": _divmod, "fmod": torch.fmod, "power": torch.pow,
     "float_power": torch.pow, "left_shift": torch.bitwise_left_shift, "right_shift": torch.bitwise_right_shift,
 }  # fmt: skip
-DIVIDES = frozenset({"divide", "floor_divide", "remainder", "fmod"})
+DIVIDES = frozenset({"divide", "floor_divide", "remainder", "divmod", "fmod"})
 FLOATS_ONLY = frozenset({"reciprocal"})
 COMPLEX = frozenset({
     "absolute", "conjugate", "positive", "negative", "isnan", "isinf", "isfinite", "equal", "not_equal"
@@ -80,12 +96,19 @@ def _computed(ufunc: Any, fn: Any) -> Any:
     name = ufunc.__name__
 
     def compute(*operands: Any, **options: Any) -> torch.Tensor:
-        if not options.keys() <= {"dtype"} or len(operands) != ufunc.nin:
+        if not options.keys() <= {"dtype", "casting"} or len(operands) != ufunc.nin:
             raise Break("numpy", f"{name}(...) with these arguments")
-        dtype = options.get("dtype")
-        wanted = {} if dtype is None else {"signature": (*[None] * ufunc.nin, NUMPY.dtype(dtype))}
-        loop = ufunc.resolve_dtypes((*map(_kind, operands), None), **wanted)
-        if loop[0].kind == "c" and name not in COMPLEX:
+        dtype, casting = options.get("dtype"), options.get("casting", "same_kind")
+        wanted: dict[str, Any] = (
+            {}
+            if dtype is None
+            else {"signature": (*[None] * ufunc.nin, *[NUMPY.dtype(dtype)] * ufunc.nout)}
+        )
+        loop = ufunc.resolve_dtypes(
+            (*map(_kind, operands), *[None] * ufunc.nout), casting=casting, **wanted
+        )
+        is_complex = loop[0].kind == "c"
+        if is_complex and name not in COMPLEX and name not in complex_numbers.LOOPS:
             raise Break("numpy", f"{name}(...) of complex numbers")
         if loop[0].kind in "biu" and name in FLOATS_ONLY:
             raise Break("numpy", f"{name}(...) of ints")
@@ -97,7 +120,8 @@ def _computed(ufunc: Any, fn: Any) -> Any:
         given = [cast(a, loops) for a, loops in zip(operands, loop, strict=False)]
         if name.endswith("power") and not isinstance(last, Fake):
             return torch.pow(given[0], loop[1].type(last).item())
-        return fn(*given)  # type: ignore[no-any-return]
+        loop_of_numpy = complex_numbers.LOOPS.get(name) if is_complex else None
+        return (loop_of_numpy or fn)(*given)  # type: ignore[no-any-return]
 
     compute.__name__ = name
     return compute
@@ -129,6 +153,8 @@ def _kind(operand: Any) -> Any:
 
 def cast(operand: Any, dtype: Any) -> torch.Tensor:
     """Returns an operand as a tensor of one of NumPy's dtypes."""
+    if isinstance(operand, list | tuple):
+        return torch.stack([cast(item, dtype) for item in operand])
     wanted = getattr(torch, dtype.name)
     if isinstance(operand, Fake):
         return operand if operand.dtype is wanted else operand.to(wanted)
@@ -143,6 +169,8 @@ REDUCTIONS = {
     "add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any"
 }  # fmt: skip
 SCANS = {"add": "cumsum", "multiply": "cumprod"}
+# Of floats, NaN stays: in NumPy's ufuncs as in these.
+RUNNING: dict[str, Any] = {"maximum": torch.cummax, "minimum": torch.cummin}
 
 
 def _reduction(ufunc: Any) -> Any:
@@ -160,12 +188,16 @@ def _reduction(ufunc: Any) -> Any:
 
 
 def _scan(ufunc: Any) -> Any:
-    if ufunc.__name__ not in SCANS:
+    name = ufunc.__name__
+    if name not in SCANS and name not in RUNNING:
         return None
-    scan = through(SCANS[ufunc.__name__])
 
-    def compute(array: torch.Tensor, axis: int = 0) -> torch.Tensor:
-        return scan(array, axis=axis)  # type: ignore[no-any-return]
+    def compute(array: torch.Tensor, axis: int = 0, dtype: Any = None) -> torch.Tensor:
+        if name in RUNNING:
+            given = array if dtype is None else cast(array, NUMPY.dtype(dtype))
+            return RUNNING[name](given, axis).values  # type: ignore[no-any-return]
+        wanted = {} if dtype is None else {"dtype": NUMPY.dtype(dtype)}
+        return through(SCANS[name])(array, axis=axis, **wanted)  # type: ignore[no-any-return]
 
     return compute
 

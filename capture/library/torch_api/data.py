@@ -144,7 +144,7 @@ def _converted(convert: type, otherwise: Known) -> Known:
         tensor = t.look(args[0]) if len(args) == 1 and not kwargs else None
         if isinstance(tensor, NumberValue) and tensor.cls is float and convert is int:
             return _truncated(t, tensor)
-        if isinstance(tensor, ArrayValue) and tensor.is_number:
+        if isinstance(tensor, ArrayValue) and not tensor.tensor(t).fake.ndim:
             tensor = tensor.tensor(t)
         if not isinstance(tensor, TensorValue) or tensor.fake.numel() != 1:
             return otherwise(t, args, kwargs)
