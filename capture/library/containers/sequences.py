@@ -1,4 +1,4 @@
-"""Methods of lists and tuples."""
+"""Methods of lists and tuples, and slices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
 from frameloom.capture.library.builtins import instance, method
 from frameloom.capture.library.containers.iteration import sorted_items
 from frameloom.capture.values.base import Value
-from frameloom.capture.values.containers.container import ListValue, SequenceValue
+from frameloom.capture.values.const import NONE
+from frameloom.capture.values.containers.container import ListValue, SequenceValue, SliceValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -106,3 +107,10 @@ def _list_init(own: ListValue, t: Tracer, source: Value | None = None) -> None:
     own.items = []
     if source is not None:
         own.extend(t, source)
+
+
+@knows(slice, least=1, most=3)
+def _slice(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    bounds = args if len(args) > 1 else [NONE, *args]
+    start, stop, step = map(t.look, [*bounds, NONE][:3])
+    return SliceValue(start, stop, step)

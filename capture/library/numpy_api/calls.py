@@ -271,13 +271,39 @@ def _result(
     if described.shares is not None:
         source, place = arrays[id(described.shares)].tensor(t), t.from_python(described.offset)
         layout = [t.from_python(described.shape), t.from_python(described.strides)]
+        if source.fake.dtype is not described.dtype:
+            source = _as_dtype(t, source, described.dtype)
         viewed = t.look(t.torch_call(torch.as_strided, [source, *layout, place], {}))
         assert isinstance(viewed, TensorValue)
         return ArrayValue(viewed, described.cls, access=described.access)
     if not isinstance(made, TensorValue) or described.access != PLAIN:
         raise Break("numpy", f"{function.name}(...)")
+    if issubclass(described.cls, NUMPY_SCALARS):
+        known = known_elements(t, made.fake)
+        if known is not None and made.fake.dtype is described.dtype:
+            return ConstValue(described.cls(known.item()))
     sources = {id(array.tensor(t).fake.memory) for array in arrays.values()}
     return ArrayValue(_laid_out(t, function, described, made, sources), described.cls)
+
+
+def _as_dtype(t: Tracer, source: TensorValue, dtype: torch.dtype) -> TensorValue:
+    """Returns the memory of a dense tensor as a vector of another dtype."""
+    fake = source.fake
+    steps = [*fake.shape, *fake.stride(), fake.storage_offset()]
+    dense = sorted(n for n in zip(fake.stride(), fake.shape, strict=True) if n[1] != 1)
+    if not all(type(n) is int for n in steps) or fake.storage_offset() or 0 in fake.shape:
+        raise Break("numpy", "a view of a part of an array as another dtype")
+    size = 1
+    for stride, length in dense:
+        if stride != size:
+            raise Break("numpy", "a view of a part of an array as another dtype")
+        size *= length
+    if size * fake.itemsize % dtype.itemsize:
+        raise Break("numpy", "a view of a part of an array as another dtype")
+    line = [t.from_python((size,)), t.from_python((1,))]
+    return _tensor(
+        t, torch.Tensor.view, [_tensor(t, torch.as_strided, [source, *line]), t.from_python(dtype)]
+    )
 
 
 def _laid_out(
@@ -326,16 +352,16 @@ def _constant(
     if array.dtype not in NUMPY_DTYPES.values():
         raise Break("numpy", f"an array of {array.dtype}")
     access = access_of(array)
-    if not array.flags.c_contiguous:  # one element along a dimension may be repeated
+    if not array.flags.forc:  # one element along a dimension may be repeated
         once = array[tuple(slice(None if stride else 1) for stride in array.strides)]
         if access.backwards or not once.flags.c_contiguous:
             raise Break("numpy", f"{function.name}(...) of constants")
         repeated = t.from_python(t.recorder.new_constant(torch.from_numpy(once.copy())))
         wide = _tensor(t, torch.Tensor.expand, [repeated, t.from_python(array.shape)])
         return ArrayValue(wide, type(array), access=access)
-    tensor = torch.from_numpy(array.copy())
+    tensor = torch.from_numpy(array.copy("K"))
     bits = array.reshape(-1).view(f"V{array.itemsize}") if array.itemsize else array
-    if array.size > LARGE and (bits == bits[:1]).all():
+    if array.size > LARGE and array.flags.c_contiguous and (bits == bits[:1]).all():
         value = ConstValue(tensor.reshape(-1)[0].item())
         dtype = {"dtype": ConstValue(tensor.dtype)}
         made = t.look(t.torch_call(torch.full, [t.from_python(array.shape), value], dtype))

@@ -28,13 +28,13 @@ VIEWS = (
     "array_split hsplit vsplit dsplit flip fliplr flipud rot90 broadcast_to diagonal"
 )
 VIEW_METHODS = "transpose swapaxes squeeze view diagonal"
-CREATORS = "zeros ones empty linspace logspace eye identity tri"
+CREATORS = "zeros ones linspace logspace eye identity tri"
 # Views for some arguments, new arrays for others.
 BOTH = "real imag"
 COMPUTED = (
     "sum prod mean std var max min amax amin argmax argmin all any cumsum cumprod ptp count_nonzero "
     "concatenate stack vstack hstack dstack column_stack dot inner outer tensordot vdot kron cross trace "
-    "repeat tile roll take_along_axis diff tril triu diag round around "
+    "repeat tile take_along_axis diff tril triu diag round around "
     "zeros_like ones_like full_like empty_like sort isclose nan_to_num meshgrid einsum"
 )
 # Their answers depend on no elements.
@@ -138,6 +138,21 @@ def _take(array: torch.Tensor, indices: Any, axis: Any = None, **how: Any) -> An
     return take(array, indices.reshape(1), axis=axis, **how).squeeze(0 if axis is None else axis)
 
 
+def _empty(shape: Any, dtype: Any = float, **how: Any) -> torch.Tensor:
+    return torch.empty(shape, dtype=getattr(torch, NUMPY.dtype(dtype).name))
+
+
+def _roll(array: torch.Tensor, shift: Any, axis: Any = None) -> torch.Tensor:
+    shifts = tuple(shift) if isinstance(shift, list | tuple) else (shift,)
+    axes = tuple(axis) if isinstance(axis, list | tuple) else () if axis is None else (axis,)
+    if axes and len(shifts) != len(axes):
+        wide = max(len(shifts), len(axes))
+        shifts, axes = (part * wide if len(part) == 1 else part for part in (shifts, axes))
+    if not axes and len(shifts) != 1:
+        raise Break("numpy", "roll(...) by these numbers")
+    return torch.roll(array, shifts, axes)
+
+
 def _fill(array: torch.Tensor, value: Any) -> None:
     table().ndarray(array).fill(given(value))
 
@@ -151,6 +166,8 @@ if NUMPY_DTYPES:
     _register(NUMPY, CREATORS, creates=True)
     captures(NUMPY.arange, _arange, creates=True)
     captures(NUMPY.full, _full, creates=True)
+    captures(NUMPY.empty, _empty, creates=True)
+    captures(NUMPY.roll, _roll)
     captures(NUMPY.copy, _copy)
     for _fn in (NUMPY.take, NUMPY.ndarray.take, NUMPY.generic.take):
         captures(_fn, _take)

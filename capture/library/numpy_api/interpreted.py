@@ -42,7 +42,7 @@ def _kinds(t: Tracer, value: Value) -> set[Any]:
 if NUMPY_DTYPES:
     import numpy as NUMPY
 
-    for _owner in (NUMPY, NUMPY.linalg):
+    for _owner in (NUMPY, NUMPY.linalg, NUMPY.fft):
         for _fn in vars(_owner).values():
             _implementation = getattr(_fn, "_implementation", None)
             if isinstance(_fn, NUMPY_FUNCTIONS[1]) and isinstance(_implementation, FunctionType):

@@ -49,7 +49,7 @@ class Accessed(NamedTuple):
 
 class Result(NamedTuple):
     """What NumPy returns, or one item of it. `same`: it is that argument itself. `shares`: the argument whose
-    memory it is in; read forwards, it starts `offset` elements behind the start of that argument's memory.
+    memory it is in; read forwards, it starts `offset` elements of its own dtype behind the start of that memory.
     Strides are those of an array that is read forwards."""
 
     cls: Any
@@ -181,7 +181,9 @@ class Samples:
             memory = self._memory[id(fake.memory)]
             behind = start - memory.__array_interface__["data"][0]
             if 0 <= behind < memory.size:
-                if made.itemsize != fake.itemsize or dtype_of(fake) is not made.dtype:
+                if dtype_of(fake) is not made.dtype and (
+                    behind % made.itemsize or made.dtype.kind == "b"
+                ):
                     raise Break("numpy", "a view of an array as another dtype")
                 return fake, behind // made.itemsize
         return None, 0

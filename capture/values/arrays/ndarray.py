@@ -15,6 +15,7 @@ import torch
 from frameloom.capture import _capture
 from frameloom.capture.bytecode.opcodes import IN_PLACE
 from frameloom.capture.guards.class_lookup import class_attribute
+from frameloom.capture.values.arrays.flags import FlagsValue, check_owner
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NUMPY_DTYPES, NUMPY_SCALARS, ConstValue
 from frameloom.capture.values.containers.container import TupleValue
@@ -124,18 +125,25 @@ class ArrayValue(Value):
     def dtype(self, t: Tracer) -> Any:
         return DTYPES[self.tensor(t).fake.dtype]
 
+    def like(self, t: Tracer, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+        """Returns an array of one element that is laid out so."""
+        return accessed(without_elements(shape, self.dtype(t), strides), self.access)
+
     def parts(self) -> list[Value]:
         return [] if self._tensor is None else [self._tensor]
 
     # --- operations of the program
     def getattr(self, t: Tracer, name: str) -> Value:
         attribute = class_attribute(self.cls, name)
+        check_owner(self, name)
         if (read := PROPERTIES.get(name)) is not None:
             return t.from_python(read(self.tensor(t).fake))
         if name == "strides":
             return t.from_python(self._strides(t))
         if name == "dtype":
             return ConstValue(self.dtype(t))
+        if name == "flags" and not self.is_number:
+            return FlagsValue(self)
         if name == "__class__":
             return t.from_python(self.cls)
         if name in COMPUTED_ATTRIBUTES:
