@@ -34,6 +34,7 @@ MAX_SPLIT_VIEWS = 10_000  # views of one tensor made by one call
 LEAVES_MEMORY = frozenset(
     {aten.mse_loss.default, aten.smooth_l1_loss.default, aten.soft_margin_loss.default}
 )
+WIDE = {float: torch.float64, complex: torch.complex128}  # of numbers that PyTorch wraps as tensors
 LOOKS_BEHIND = frozenset({"as_strided", "resize_", "set_", "storage", "untyped_storage"})
 
 
@@ -46,8 +47,9 @@ def view(
 ) -> Any:
     """Records a view of the first argument and returns its Fake; a list of Fakes where the op splits."""
     parent, *rest = args
-    if not isinstance(parent, Fake):  # a number whose conjugate autograd takes
-        return recorder.new_constant(func(torch.tensor(parent), *rest, **kwargs).resolve_conj())
+    if not isinstance(parent, Fake):  # autograd takes its conjugate, or `vmap` expands it
+        number = torch.tensor(parent, dtype=WIDE.get(type(parent)))
+        return recorder.new_constant(func(number, *rest, **kwargs).resolve_conj())
     if func is aten.detach.default and _is_new(recorder, parent):
         return parent
     if func in SPLITS:

@@ -392,3 +392,10 @@ def containers_and_callables(x):
     ordered = vmap(lambda d: collections.OrderedDict(a=d["a"] * 2))(collections.OrderedDict(a=x))
     scaled = vmap(lambda scale, a: scale(a), in_dims=(None, 0))(Scale(), x)
     return ordered, scaled, vmap(Scale())(x), vmap(lambda pair: [pair[0] * 2, pair[1]])([x, x])
+
+
+@program(args=(torch.tensor([4, 4]),))
+def number_that_is_expanded(x):
+    """It keeps the precision of Python's number."""
+    made = vmap(lambda end: torch.linspace(0.1, end, 3, dtype=torch.float64))(x)
+    return made, (made[:, 0] - 0.1) * 1e12
