@@ -156,7 +156,6 @@ def decode(code: CodeType) -> list[Instr]:
             instr.arg, instr.flags = code.co_names[arg >> bits], arg & ((1 << bits) - 1)
         elif op in SLOTS:
             instr.arg = local_names[arg]
-            instr.flags = int(local_names.index(instr.arg) != arg)
         elif op in PAIRS:
             instr.arg = local_names[arg >> 4], local_names[arg & 15]
         else:
@@ -186,9 +185,14 @@ def names_in(code: CodeType) -> frozenset[str]:
 
 def slot_names(code: CodeType) -> list[str]:
     """Returns the names of localsplus: locals, then cells that are not arguments, then free variables."""
-    local_names = list(code.co_varnames)
-    local_names += [name for name in code.co_cellvars if name not in code.co_varnames]
-    return local_names + list(code.co_freevars)
+    return _slots(code.co_varnames, code.co_cellvars, code.co_freevars)
+
+
+def _slots(varnames: Sequence[str], cellvars: Sequence[str], freevars: Sequence[str]) -> list[str]:
+    """Since 3.12 a local that only comprehensions use may have the name of a free variable; it gets a dot, so
+    that names tell slots apart."""
+    own = [*varnames, *(name for name in cellvars if name not in varnames)]
+    return [*(f".{name}" if name in freevars else name for name in own), *freevars]
 
 
 def argument_names(code: CodeType) -> list[str]:
@@ -231,10 +235,9 @@ def assemble(
 ) -> CodeType:
     """Returns a code object of these instructions. Everything not given (file, name, qualname, flags) is
     copied from `like`. `pools`: constants and names keep their indices in `like`."""
-    slots = [*varnames, *(name for name in cellvars if name not in varnames), *freevars]
+    slots = _slots(varnames, cellvars, freevars)
     slot = {name: position for position, name in reversed(list(enumerate(slots)))}
     instrs = _with_own_handlers(_with_halves(instrs, slot))
-    free = {name: len(slots) - len(freevars) + n for n, name in enumerate(freevars)}
     consts: list[Any] = list(
         like.co_consts if pools else like.co_consts[:1]
     )  # the docstring stays first
@@ -257,7 +260,7 @@ def assemble(
                 names.append(instr.arg)
             operands.append(index << FLAG_BITS.get(instr.op, 0) | instr.flags)
         elif instr.op in SLOTS:
-            operands.append(slot[instr.arg] if not instr.flags else free[instr.arg])
+            operands.append(slot[instr.arg])
         elif instr.op in PAIRS:
             first, second = (slot[name] for name in instr.arg)
             operands.append(first << 4 | second)

@@ -282,6 +282,13 @@ def _keeps_result(spec: ResumeSpec) -> bool:
     return spec.inner is None and at.op.startswith(("STORE_FAST", "POP_TOP"))
 
 
+def _operand(t: Tracer, obj: Any, origin: Origin) -> Value:
+    """Returns a value of the stack. Since 3.12 a comprehension keeps there the cell of a variable that it
+    hides."""
+    value = t.wrap(obj, origin)
+    return t.look(value) if isinstance(obj, CellType) else value
+
+
 def _enter(t: Tracer, spec: ResumeSpec, state: list[tuple[Any, Origin]], root: bool) -> Value:
     inner_state, own = state[: spec.inner_count], state[spec.inner_count :]
     # A variable of the outermost frame is dropped when the call ends, or where the interpreter sees it.
@@ -295,7 +302,7 @@ def _enter(t: Tracer, spec: ResumeSpec, state: list[tuple[Any, Origin]], root: b
         t, spec.code, t.globals_table(spec.globals, None), slots, [], resumable=not root, root=False
     )
     values = iter(own[len(spec.slots) :])
-    frame.stack = [t.wrap(*next(values)) if present else NULL for present in spec.stack]
+    frame.stack = [_operand(t, *next(values)) if present else NULL for present in spec.stack]
     frame.at = frame.instrs[spec.index]
     if spec.inner is None:
         return frame.run()

@@ -394,6 +394,11 @@ class RootWriter:
             elif not self._in_place(value, name):
                 r.load(value)
                 stores.append(("STORE_FAST", name))
+        for (
+            value
+        ) in state.stack:  # the cell of a variable that a comprehension hides, still in its slot
+            if isinstance(value, CellValue) and value.slot in own_cells:
+                stores += self._cell_store(r, value)
         for op, name in reversed(stores):
             self.code.emit(op, name)
 
@@ -422,8 +427,10 @@ class RootWriter:
             self.code.emit(op, name)
 
     def _own_cells(self) -> frozenset[str]:
-        is_resumed = self.capture.spec is not None
-        return frozenset(() if is_resumed else self.function.__code__.co_cellvars)
+        if self.capture.spec is not None:
+            return frozenset()
+        code = self.function.__code__
+        return frozenset(code.co_cellvars) - {*code.co_freevars}
 
     def _cell_store(self, r: Rebuilder, cell: CellValue) -> list[tuple[str, str]]:
         """Pushes the content of a cell of the function's own frame, if any; returns the instructions that
@@ -432,7 +439,7 @@ class RootWriter:
         if cell.content is not None:
             r.load(cell.content)
             return [("STORE_DEREF", cell.slot)]
-        is_argument = cell.slot in self.function.__code__.co_varnames
+        is_argument = cell.slot in argument_names(self.function.__code__)
         return [("DELETE_DEREF", cell.slot)] if is_argument else []
 
     def _in_place(self, value: Value, name: str) -> bool:

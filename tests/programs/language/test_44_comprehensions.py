@@ -3,7 +3,7 @@
 PYTEST_DONT_REWRITE (the programs' own asserts are part of the tests)
 """
 
-from tests.programs.program import program
+from tests.programs.program import X, program
 
 
 @program()
@@ -105,3 +105,90 @@ class Holder:
 
     def scaled(self, x):
         return [x * f for f in self.factors if self]
+
+
+# Since 3.12 a comprehension runs in the function's own frame: a variable that it hides waits on the stack, as its cell if a closure holds it.
+
+
+@program(graphs=1, breaks="print print")
+def hides_cell_over_break(x):
+    k = 10
+    inside = [print("item", k) or (lambda: k + x) for k in range(2)]
+    k += 1
+    return [fn() for fn in inside], (lambda: k)()
+
+
+@program(graphs=1, breaks="print print")
+def hides_cell_until_an_error(x):
+    k = 10
+    outside = lambda: k  # noqa: E731
+    try:
+        [print("item", k) or ((lambda: k), 1 // (1 - k)) for k in range(3)]
+    except ZeroDivisionError:
+        k += 1
+    return outside(), x + k
+
+
+@program(graphs=1)
+def hides_cell_that_stays_empty(x):
+    inside = [(lambda: k + x) for k in range(2)]
+
+    def outside():
+        return k  # noqa: F821
+
+    if inside is None:
+        k = 1
+    return [fn() for fn in inside], outside
+
+
+@program(graphs=0, breaks="print print unbound")
+def hides_empty_cell_over_break(x):
+    inside = [print("item", k) or (lambda: k + x) for k in range(2)]
+    try:
+        return k, inside
+    except NameError as error:
+        message = str(error)
+    k = 1
+    return message, [fn() for fn in inside]
+
+
+@program(graphs=1, breaks="print print", args=(X, 3))
+def hides_argument_over_break(x, k):
+    inside = [print("item", k) or (lambda: k + x) for k in range(2)]
+    return [fn() for fn in inside], (lambda: k)()
+
+
+def same_name_as_free(k):
+    def plain(x):
+        return [k for k in range(2)], x + k
+
+    def over_break(x):
+        inside = [print("item", k) or [k for _ in range(2)] for k in range(2)]
+        return inside, x + k
+
+    def held(x):  # CPython itself takes the variable of the comprehension for the free one
+        inside = [(lambda: k + x) for k in range(2)]
+        return [fn() for fn in inside], x + k
+
+    def held_over_break(x):
+        inside = [print("item", k) or (lambda: k + x) for k in range(2)]
+        return [fn() for fn in inside], x + k
+
+    return plain, over_break, held, held_over_break
+
+
+@program(graphs=1)
+def hides_free_variable(x):
+    plain, _, held, _ = same_name_as_free(4)
+    return plain(x), held(x)
+
+
+@program(graphs=2, breaks="print print print print")
+def hides_free_variable_over_break(x):
+    _, over_break, _, held_over_break = same_name_as_free(4)
+    return over_break(x), held_over_break(x)
+
+
+_plain, _over_break, _held, _held_over_break = same_name_as_free(4)
+hides_own_free_variable = program(graphs=1, breaks="print print")(_over_break)
+hides_own_held_variable = program(graphs=1, breaks="print print")(_held_over_break)
