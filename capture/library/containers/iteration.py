@@ -178,17 +178,6 @@ def _reversed(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return value.reverse(t)
 
 
-@knows(sum, least=1, most=2, keywords="start")
-def _sum(t: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    total = t.look(kwargs.get("start", args[1] if len(args) > 1 else ConstValue(0)))
-    if total.type() in (str, bytes):
-        kind, empty = ("strings", "''") if total.type() is str else ("bytes", "b''")
-        t.raise_(TypeError, f"sum() can't sum {kind} [use {empty}.join(seq) instead]")
-    for item in t.each(args[0]):
-        total = operators.binary(t, operator.add, total, item)
-    return t.look(total)
-
-
 @knows(any, least=1, most=1)
 def _any(t: Tracer, args: Args, kwargs: Kwargs) -> bool:
     return any(t.look(item).truth(t) for item in t.each(args[0]))
