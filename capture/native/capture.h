@@ -66,7 +66,7 @@ int object_ends_silently(PyObject *object, Py_ssize_t held);
 int items_end_silently(PyObject *object);
 int attribute_ends_silently(PyObject *object, PyObject *name, Py_ssize_t held);
 PyObject *stored_ends_silently(PyObject *module, PyObject *args); /* for Python */
-PyObject *ends_silently(PyObject *module, PyObject *object); /* for Python */
+PyObject *ends_silently(PyObject *module, PyObject *object);      /* for Python */
 
 /* --- torch_header.c: offsets in PyTorch's structures, measured once --- */
 typedef struct { /* an attribute of a tensor that a C function computes */

@@ -32,7 +32,8 @@ static int error_state_is_quiet(PyObject *state) {
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
             PyObject *how = PyDict_GetItemString(state, names[i]);
             if (how == NULL || !PyUnicode_Check(how)) return 0;
-            if (PyUnicode_CompareWithASCIIString(how, "ignore") && PyUnicode_CompareWithASCIIString(how, "warn"))
+            if (PyUnicode_CompareWithASCIIString(how, "ignore") &&
+                PyUnicode_CompareWithASCIIString(how, "warn"))
                 return 0;
         }
         return 1;

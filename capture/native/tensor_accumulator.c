@@ -19,9 +19,7 @@ static int has_block;           /* whether the number of owners is in a block of
 static int owners_at;           /* offset of that number */
 static int hooks_at[KINDS];     /* offsets of the vectors in the node */
 
-static const char *meta_of(PyObject *tensor) {
-    return pointer(impl_of(tensor) + torch_header.autograd_meta);
-}
+static const char *meta_of(PyObject *tensor) { return pointer(impl_of(tensor) + torch_header.autograd_meta); }
 
 static const char *counted_in(const char *meta, int at) { return pointer(meta + at + (has_block ? 8 : 0)); }
 
@@ -80,7 +78,8 @@ static int find_offsets(PyObject *leaf, PyObject *function) {
     has_block = word(held + 8) != 0 && word(held + 8) == word(meta + at + 8);
     const char *counted = counted_in(meta, at);
     if ((owners_at = find_owners(leaf, counted)) < 0) return -1;
-    int inside = counted + BLOCK_BEFORE_NODE == node; /* the node follows the block in one piece of the heap */
+    int inside =
+        counted + BLOCK_BEFORE_NODE == node; /* the node follows the block in one piece of the heap */
     size_t size = malloc_usable_size((void *)(inside ? counted : node)) & ~7ul;
     size -= inside ? BLOCK_BEFORE_NODE : 0;
     int span = size < NODE_SPAN ? (int)size : NODE_SPAN;
