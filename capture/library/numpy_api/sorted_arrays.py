@@ -143,8 +143,7 @@ if NUMPY_DTYPES:
         FUNCTIONS[_fn] = _for_numpys_own(FUNCTIONS[_fn])
     for _fn in (NUMPY.searchsorted, NUMPY.ndarray.searchsorted):
         captures(_fn, _searchsorted)
-    captures(NUMPY._core.multiarray.interp, _interp)  # type: ignore[attr-defined]
-    FUNCTIONS[NUMPY._core.multiarray._monotonicity] = _monotonicity(
-        NUMPY._core.multiarray._monotonicity
-    )  # type: ignore[attr-defined]
+    written_in_c: Any = NUMPY._core.multiarray  # type: ignore[attr-defined]
+    captures(written_in_c.interp, _interp)
+    FUNCTIONS[written_in_c._monotonicity] = _monotonicity(written_in_c._monotonicity)
     captures(NUMPY.isin, _isin)
