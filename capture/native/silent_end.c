@@ -49,18 +49,28 @@ int items_end_silently(PyObject *object) {
     return Py_TYPE(object)->tp_traverse == NULL || !Py_TYPE(object)->tp_traverse(object, visit, &walk);
 }
 
-/* The same for an attribute that the object stores itself, in a slot or in its dictionary, which is not made
- * for that. Classes with other descriptors of that name are refused, since these may run Python code. */
+/* What the object stores under that name itself, in a slot or in its dictionary, as a new reference; NULL
+ * without an exception if nothing. No Python code runs. A dictionary is not made for that, but beside a
+ * descriptor that would answer in its place. */
+static PyObject *stored_attribute(PyObject *object, PyObject *name, PyObject *shared) {
+    PyObject *stored;
+    if (shared && Py_TYPE(shared)->tp_descr_get && !PyFunction_Check(shared) &&
+        !Py_IS_TYPE(shared, &PyMemberDescr_Type)) {
+        PyObject *dict = instance_dict(object, NULL);
+        stored = dict ? Py_XNewRef(PyDict_GetItemWithError(dict, name)) : NULL;
+    } else
+        stored = _PyObject_GenericGetAttrWithDict(object, name, NULL, 1);
+    if (stored == NULL) PyErr_Clear();
+    return stored;
+}
+
+/* The same for an attribute. Classes with a descriptor of that name that is written to are refused, since it
+ * may run Python code. */
 int attribute_ends_silently(PyObject *object, PyObject *name, Py_ssize_t held) {
     PyObject *shared = _PyType_Lookup(Py_TYPE(object), name);
-    if (shared && Py_TYPE(shared)->tp_descr_get && !PyFunction_Check(shared) &&
-        !Py_IS_TYPE(shared, &PyMemberDescr_Type))
-        return 0;
-    PyObject *stored = _PyObject_GenericGetAttrWithDict(object, name, NULL, 1);
-    if (stored == NULL) {
-        PyErr_Clear();
-        return 1;
-    }
+    if (shared && Py_TYPE(shared)->tp_descr_set && !Py_IS_TYPE(shared, &PyMemberDescr_Type)) return 0;
+    PyObject *stored = stored_attribute(object, name, shared);
+    if (stored == NULL) return 1;
     int silent = stored == shared || object_ends_silently(stored, held);
     Py_DECREF(stored);
     return silent;

@@ -49,7 +49,7 @@ def test_branch_on_data(sign):
 
 def test_item():
     def f(x):
-        n = int((x + 1).sum().item())
+        n = len(str((x + 1).sum().item()))
         return x * n
 
     captured(f, X, graphs=2, breaks=1)
