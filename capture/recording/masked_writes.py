@@ -42,10 +42,11 @@ def record_index_put(fn: Any) -> Any:
 def record_gradient_of_index(
     recorder: Recorder, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Records `index_put` without a check where autograd puts the gradient of `x[indices]` back: reading has
-    checked the indices. Eager checks once, too."""
+    """Records `index_put` without a check where autograd puts the gradient of `x[indices]` back on a GPU: reading
+    has checked the indices. Eager checks them once more on the CPU only."""
     node = torch._C._current_autograd_node()  # type: ignore[attr-defined]
-    if node is not None and node.name() == "IndexBackward0" and _are_indices(args[1]):
+    is_gradient = node is not None and node.name() == "IndexBackward0"
+    if is_gradient and args[0].device.type != "cpu" and _are_indices(args[1]):
         func = torch.ops.aten._unsafe_index_put.default
     return recorder.pure(func, args, kwargs)
 
