@@ -17,7 +17,7 @@ import torch
 from frameloom.capture.interpreter.call_rules import Args, Kwargs, knows
 from frameloom.capture.interpreter.classes import check_finalizer
 from frameloom.capture.shapes.iteration import is_dense
-from frameloom.capture.tensors.functionalize import is_inference
+from frameloom.capture.tensors.functionalize import counter, is_inference
 from frameloom.capture.values.attributes import AttributesValue
 from frameloom.capture.values.base import Value
 from frameloom.capture.values.const import NONE, ConstValue, is_none
@@ -97,6 +97,13 @@ class MemoValue(Value):
         self.copier.memo[id(t.look(key.of[0]))] = t.look(value)
 
 
+def _filled(copied: Value) -> Value:
+    """Returns the copy of a tensor with one counted write: PyTorch makes it empty and then sets its memory."""
+    assert isinstance(copied, TensorValue)
+    counter(copied.fake).counted += 1
+    return copied
+
+
 class _Copier:
     def __init__(self, t: Tracer, deep: bool) -> None:
         self.t = t
@@ -173,7 +180,7 @@ class _Copier:
         if is_parameter or value.fake.requires_grad or AttributesValue(value).entries(t):
             raise refused
         if not self.deep:
-            return value.uncounted(t)  # the same storage, no history
+            return _filled(value.uncounted(t))  # the same storage, no history
         if not is_none(t.look(value.getattr(t, "grad"))):
             raise refused
         self._check_storage(value, refused)
@@ -181,7 +188,7 @@ class _Copier:
             self._check_apart(value, other, refused)
         self.tensors.append(value)
         keep = {"memory_format": t.from_python(torch.preserve_format)}
-        return t.torch_call(torch.Tensor.clone, [value], keep)
+        return _filled(t.torch_call(torch.Tensor.clone, [value], keep))
 
     def _check_storage(self, value: TensorValue, refused: Break) -> None:
         """Breaks if the tensor does not fill its storage, of which the copy has all."""

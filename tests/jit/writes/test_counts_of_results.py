@@ -1,5 +1,7 @@
 """Results that the program wrote to tell autograd as many writes as in eager, so that it notices later ones."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -57,6 +59,16 @@ def by_data_of_an_input(x):
     return x * 1, d[0]
 
 
+def copied(x):
+    y = (x + 1).detach()
+    shallow = copy.copy(y)
+    y.mul_(2)
+    print(end="")
+    deep = copy.deepcopy(shallow)
+    deep.mul_(2)
+    return y, shallow, deep, shallow._version, deep.detach()._version
+
+
 def detached(x):
     d = (x + 1).detach()
     d.mul_(2)
@@ -98,6 +110,7 @@ PROGRAMS = [
     by_data,
     by_data_alone,
     by_data_of_an_input,
+    copied,
     detached,
     written_by_a_break,
     several,
