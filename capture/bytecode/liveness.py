@@ -2,7 +2,7 @@
 
 In: a code object. Out: for each instruction, the names live before it, and those surely bound before it.
 Edges to exception handlers count, and so do the variables that a `super()` without arguments reads
-implicitly.
+implicitly, under any name.
 """
 
 from __future__ import annotations
@@ -16,18 +16,31 @@ from frameloom.capture.bytecode.instruction import (
     per_code,
     slot_names,
 )
-from frameloom.capture.bytecode.opcodes import NO_FALLTHROUGH, PAIRS, SLOTS
+from frameloom.capture.bytecode.opcodes import NO_FALLTHROUGH, PAIRS, PY313, SLOTS
+
+
+@per_code
+def implicit_super(code: CodeType) -> dict[int, int]:
+    """Returns the calls of a variable without arguments, which may be `super()` under any name, with the
+    instruction at which each begins. Only code that mentions `super` or `__class__` has such calls."""
+    instrs, calls = decode(code), dict[int, int]()
+    if "__class__" not in code.co_freevars or not code.co_argcount:
+        return calls
+    for call in instrs:
+        if call.op == "CALL" and call.arg == 0:
+            start = call.index - (instrs[call.index - 1].op == "PRECALL")
+            loads = instrs[max(start - 2, 0) : start][::-1]
+            is_global = loads[0].op == "LOAD_GLOBAL" and loads[0].flags & 1
+            if is_global or loads[0 if PY313 else 1].op == "PUSH_NULL":
+                calls[call.index] = start
+    return calls
 
 
 @per_code
 def live_before(code: CodeType) -> list[frozenset[str]]:
     """Returns for each instruction the names whose value may be read at it or after it."""
     instrs = decode(code)
-    first = (
-        frozenset(code.co_varnames[:1])
-        if code.co_argcount and "__class__" in code.co_freevars
-        else frozenset()
-    )
+    first, supers = frozenset(code.co_varnames[:1]), implicit_super(code)
     live: list[frozenset[str]] = [frozenset()] * len(instrs)
     stable = False
     while not stable:
@@ -41,10 +54,8 @@ def live_before(code: CodeType) -> list[frozenset[str]]:
                 names = (names - {*instr.arg[:stored]}) | {*instr.arg[stored:]}
             elif instr.op in SLOTS and instr.op != "MAKE_CELL":
                 names |= {instr.arg}
-            elif any(
-                i.op == "LOAD_GLOBAL" and i.arg == "super" for i in _last_three(instrs, instr)
-            ):
-                names |= first  # super() may be resumed between its look-up and its call
+            elif instr.index in supers:
+                names |= first
             if instr.handler is not None:
                 names |= live[instr.handler.target.index]
             if names != live[instr.index]:
@@ -88,10 +99,6 @@ def _bound_after(instr: Instr, bound: frozenset[str]) -> frozenset[str]:
     if instr.op in ("DELETE_FAST", "DELETE_DEREF", "LOAD_FAST_AND_CLEAR"):
         return bound - {instr.arg}
     return bound
-
-
-def _last_three(instrs: list[Instr], instr: Instr) -> list[Instr]:
-    return instrs[max(0, instr.index - 2) : instr.index + 1]
 
 
 def _live_after(instr: Instr, instrs: list[Instr], live: list[frozenset[str]]) -> frozenset[str]:

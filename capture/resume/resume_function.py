@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
+from functools import partial
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from frameloom.capture.bytecode.emitter import CodeBuilder, calls_with_top
 from frameloom.capture.bytecode.instruction import Handler, Instr, assemble, decode
+from frameloom.capture.bytecode.liveness import bound_before, implicit_super
 from frameloom.capture.bytecode.opcodes import LOAD_CELL, PY313
 from frameloom.capture.interpreter.frame import Frame
 from frameloom.capture.interpreter.last_references import check_ends
@@ -127,13 +129,28 @@ def call_start(instrs: list[Instr], index: int) -> int:
     return index
 
 
-def call_super(function: Any, cls: type, first: Any) -> Any:
+def with_operands(operands: tuple[Any, type, Any]) -> Any:
+    """Called from new code: returns what to call in place of a function without arguments. `super` reads the
+    first argument of its frame, which is the state here."""
+    function, cls, first = operands
+    return partial(super, cls, first) if function is super else function
+
+
+def call_super(operands: tuple[Any, type, Any]) -> Any:
     """Called from new code in place of `super()`, which may be another function of that name."""
-    return super(cls, first) if function is super else function()
+    return with_operands(operands)()
 
 
-def call_super_packed(operands: tuple[Any, type, Any]) -> Any:
-    return call_super(*operands)
+def packed_call(function: Any) -> list[Instr]:
+    """Returns instructions that call the function with a tuple of the three values on top of the stack."""
+    call = CodeBuilder({})
+    call.call(1)
+    return [Instr("BUILD_TUPLE", 3), *calls_with_top(function), *call.instrs]
+
+
+def above_null() -> list[Instr]:
+    """Returns instructions that exchange a function and the NULL above it, if the version has it there."""
+    return [Instr("SWAP", 2)] if PY313 else []
 
 
 class FrameWriter:
@@ -180,27 +197,25 @@ class FrameWriter:
         return copies
 
     def _explicit_super(self, copies: list[Instr]) -> dict[int, list[Instr]]:
-        """Replaces each `super()` without arguments by a call of a helper: it reads the first argument of its
-        frame, which is the state here. Returns the instructions to put before others, by index."""
+        """Gives each `super()` without arguments its operands. Returns the instructions to put before others,
+        by index."""
         code = self.original
         preludes: dict[int, list[Instr]] = {}
-        if "__class__" not in code.co_freevars or not code.co_argcount:
-            return preludes
+        bound, first = bound_before(code), code.co_varnames[:1]
+        for call, start in implicit_super(code).items():
+            # Where the program may have deleted the argument, another function must not need it.
+            if bound[call].issuperset(first) or copies[start - 1].arg == "super":
+                loads = [self._variable("__class__"), self._variable(*first)]
+                preludes[start] = [
+                    *above_null(),
+                    *loads,
+                    *packed_call(with_operands),
+                    *above_null(),
+                ]
         for instr in copies:
-            following = copies[instr.index + 1 : instr.index + 3]
-            if instr.op == "LOAD_GLOBAL" and instr.arg == "super" and following[0].arg == 0:
-                calls = [call for call in following if call.op in ("PRECALL", "CALL")]
-                if calls:
-                    loads = [self._variable("__class__"), self._variable(code.co_varnames[0])]
-                    # Since 3.13 a NULL is between them.
-                    swap = [Instr("LOAD_CONST", call_super), Instr("SWAP", 3 if PY313 else 2)]
-                    preludes[calls[0].index] = [*swap, *loads]
-                for call in calls:
-                    call.arg = 3
-            elif instr.op == "LOAD_SUPER_ATTR" and not instr.flags & 2:
+            if instr.op == "LOAD_SUPER_ATTR" and not instr.flags & 2:
                 instr.op, instr.flags = "LOAD_ATTR", instr.flags & 1
-                start = calls_with_top(call_super_packed)
-                preludes[instr.index] = [Instr("BUILD_TUPLE", 3), *start, Instr("CALL", 1)]
+                preludes[instr.index] = packed_call(call_super)
         for index, prelude in preludes.items():
             for instr in prelude:
                 instr.positions, instr.handler = copies[index].positions, copies[index].handler

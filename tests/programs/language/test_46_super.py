@@ -52,3 +52,43 @@ def own_setattr_behind_a_break(x):
     loud = Loud.__new__(Loud)
     loud.n = x + 1
     return loud.n
+
+
+def ends_in_python(x):
+    print("ends")
+    return x
+
+
+class ByAnotherName(Base):
+    def step(self, x):
+        find = super
+        y = x + 1
+        print("find")
+        found = find()
+        return ends_in_python(found.step(y))
+
+    def kept(self, x):
+        print("kept")
+        find = super
+        get = lambda: self  # noqa: E731
+        print("cell")
+        return find().step(x), get() is self
+
+    def another(self, x, find):
+        print(__class__.__name__)
+        return find(), x + 1
+
+
+@program(args=lambda: (ByAnotherName(), X), graphs=2, breaks="print print")
+def under_another_name(this, x):
+    return this.step(x)
+
+
+@program(args=lambda: (ByAnotherName(), X, dict), graphs=1, breaks="print")
+def another_function(this, x, find):
+    return this.another(x, find)
+
+
+kept = program(args=lambda: (ByAnotherName(), X), graphs=0, breaks="print", plain=True)(
+    ByAnotherName.kept
+)
