@@ -39,14 +39,14 @@ def as_converted(func: Any, meta: Any, args: Any, kwargs: Any) -> Any:
     operands = [a for a in (*args, *kwargs.values()) if isinstance(a, Fake)]
     if not operands or not isinstance(meta, torch.Tensor):
         return meta
+    iterates = is_pointwise(func) and func not in RULES and func not in PRESERVING
+    if func is aten.pow.Scalar or not (iterates or (func in ITERATED and meta.dim())):
+        return meta
     dtype = meta.dtype
     if dtype is torch.bool:
         dtype = _compared_as(args)
     others = [a.dtype for a in operands if a.dtype is not dtype and a.dim()]
     if not others or any(torch.promote_types(d, dtype) is not dtype for d in others):
-        return meta
-    iterates = is_pointwise(func) and func not in RULES and func not in PRESERVING
-    if func is aten.pow.Scalar or not (iterates or (func in ITERATED and meta.dim())):
         return meta
     converted = [a.meta if a.dtype is dtype else dense_like(a.meta) for a in operands]
     shape = tuple(meta.shape)

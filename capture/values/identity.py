@@ -8,8 +8,11 @@ must be the same object as in the capture (`pin_key`).
 
 from __future__ import annotations
 
+import enum
+from types import BuiltinFunctionType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
 
+from frameloom.capture.guards.class_lookup import class_attribute
 from frameloom.capture.tensors.fake import Fake
 from frameloom.capture.values.base import Value
 from frameloom.errors import Break
@@ -49,3 +52,24 @@ def pin_key(t: Tracer, key: Any) -> Any:
         return key  # an object made in this call is in no container from before
     t.guards.add(value.origin, "is", value.real)
     return value.real
+
+
+# --- keys in containers from before the call
+
+
+def is_compared_by_identity(key: Any) -> bool:
+    """Whether equal keys are the same object, or are the same function written in C of the same object."""
+    cls = type(key)
+    return cls in C_FUNCTIONS or class_attribute(cls, "__eq__") is object.__eq__
+
+
+def has_known_hash(key: Any) -> bool:
+    """Whether such a key's hash never changes either; an enum's member is hashed by its name."""
+    cls = type(key)
+    if not is_compared_by_identity(key):
+        return False
+    return cls in C_FUNCTIONS or class_attribute(cls, "__hash__") in HASHES
+
+
+C_FUNCTIONS = (BuiltinFunctionType, MethodWrapperType)
+HASHES = (object.__hash__, enum.Enum.__hash__)

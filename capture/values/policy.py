@@ -342,7 +342,10 @@ PURE_TORCH = frozenset(
         torch._C._jit_get_profiling_executor if hasattr(torch._C, "_jit_get_profiling_executor") else None,
     )
     if fn is not None
-)  # fmt: skip
+) | {
+    # What the processor can do.
+    fn for module in (torch.cpu, torch._C._cpu) for name, fn in vars(module).items() if name.startswith("_is_") and name.endswith("_supported")
+}  # fmt: skip
 # Functions that return a state -> the C functions below them, which guards can call without running Python.
 STATE_READERS = {
     function: reader

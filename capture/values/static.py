@@ -30,6 +30,7 @@ from frameloom.capture.values.containers.dictionary import DELETED
 from frameloom.capture.values.function import BoundMethodValue, BuiltinValue
 from frameloom.capture.values.object import ObjectValue
 from frameloom.capture.values.policy import function_verdict
+from frameloom.capture.values.tensor import TensorValue
 from frameloom.errors import Break
 
 if TYPE_CHECKING:
@@ -255,7 +256,7 @@ class SuperValue(Value):
             if name in ("__new__", "__init_subclass__") and attribute is not MISSING:
                 return BuiltinValue(getattr(super(self.cls, owner.real), name))
             raise Break("attribute", f"super().{name}")
-        if isinstance(owner, ObjectValue):
+        if isinstance(owner, ObjectValue | TensorValue):
             value = owner.find(t, name, after=self.cls)
             if value is not None:
                 return value

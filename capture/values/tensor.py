@@ -110,7 +110,7 @@ class TensorValue(InstanceValue):
 
     def getattr(self, t: Tracer, name: str) -> Value:
         attribute = class_attribute(self.type(), name)  # noted: methods of tensors can be replaced
-        if type(attribute) is GetSetDescriptorType and self.is_overridden(t):
+        if is_torchs_property(attribute) and self.is_overridden(t):
             return t.torch_call(attribute.__get__, [self], {})
         if name == "is_leaf" and self.real is not None and self.origin is not None:
             return self._is_leaf(t)
@@ -305,6 +305,12 @@ class TensorValue(InstanceValue):
         if self.attributes:
             r.keep(self)
             r.do(set_attributes, self, tuple(self.attributes), [*self.attributes.values()])
+
+
+def is_torchs_property(attribute: Any) -> bool:
+    """Whether reading a raw attribute asks `__torch_function__`. Those of `object`, such as `__class__`, do
+    not."""
+    return type(attribute) is GetSetDescriptorType and attribute.__objclass__ is torch._C.TensorBase
 
 
 def write_gradient(tensor: Any, gradient: Any) -> None:

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict, defaultdict
-from types import BuiltinFunctionType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from frameloom.capture import _capture
-from frameloom.capture.guards.class_lookup import class_attribute
 from frameloom.capture.values.base import Effect, Value
 from frameloom.capture.values.const import NONE, ConstValue, boolean
 from frameloom.capture.values.containers.container import TupleValue, plain
 from frameloom.capture.values.containers.iterator import SequenceIterator
-from frameloom.capture.values.identity import is_own, pin_key
+from frameloom.capture.values.identity import (
+    has_known_hash,
+    is_compared_by_identity,
+    is_own,
+    pin_key,
+)
 from frameloom.capture.values.kinds import container, kind
 from frameloom.capture.values.token import tell_apart
 from frameloom.capture.values.unchanged import ABSENT, is_unchanged, note_end
@@ -126,7 +129,7 @@ class DictValue(Value):
         """Whether looking up a key runs no Python code."""
         if self._plain_keys is None:
             self._plain_keys = all(
-                type(key) in PLAIN_KEYS or _is_hashed_by_identity(key) or _is_tensor(key)
+                type(key) in PLAIN_KEYS or is_compared_by_identity(key) or _is_tensor(key)
                 for key in self.real
             )
         return self._plain_keys
@@ -402,19 +405,10 @@ PLAIN_KEYS = frozenset({str, int, bool, bytes, float, type(None), tuple, complex
 
 def guardable(key: Any) -> bool:
     """Whether the guard tree can look up the key without running Python: plain keys by value, others by
-    identity."""
+    identity. It keeps the hash."""
     if type(key) is tuple:
         return all(map(guardable, key))
-    return key is None or type(key) in (str, int, bool, bytes) or _is_hashed_by_identity(key)
-
-
-def _is_hashed_by_identity(key: Any) -> bool:
-    """Whether equal keys are the same object, or are the same function written in C of the same object."""
-    cls = type(key)
-    return (
-        cls in (BuiltinFunctionType, MethodWrapperType)
-        or class_attribute(cls, "__hash__") is object.__hash__
-    )
+    return key is None or type(key) in (str, int, bool, bytes) or has_known_hash(key)
 
 
 def _is_tensor(key: Any) -> bool:

@@ -21,7 +21,7 @@ from frameloom.capture.values.const import boolean
 from frameloom.capture.values.containers.container import plain
 from frameloom.capture.values.containers.dictionary import DictValue, ViewValue
 from frameloom.capture.values.containers.iterator import SequenceIterator
-from frameloom.capture.values.identity import is_own
+from frameloom.capture.values.identity import has_known_hash, is_own
 from frameloom.capture.values.kinds import container, kind
 from frameloom.capture.values.opaque import OpaqueValue
 from frameloom.capture.values.token import tell_apart
@@ -419,7 +419,8 @@ def is_guardable(member: Any) -> bool:
     identity."""
     if type(member) is tuple:
         return all(map(is_guardable, member))
-    return type(member) in CONSTANTS or type(member).__hash__ in (object.__hash__, TENSOR_HASH)
+    cls = type(member)
+    return cls in CONSTANTS or cls.__hash__ is TENSOR_HASH or has_known_hash(member)
 
 
 TENSOR_HASH = torch.Tensor.__hash__
