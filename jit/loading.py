@@ -20,7 +20,8 @@ def load_compiler() -> ModuleType:
     from frameloom.runtime.build.triton_compiler import prewarm  # at the first use, as all of these
 
     prewarm()  # first: it runs in parallel with the imports below
-    with collector_off():
+    # Function modes of the program, such as `with torch.device(...)`, see nothing of it.
+    with collector_off(), torch._C.DisableTorchFunction():
         from frameloom import compiler, frames
 
         # Not at the first call: it may be in inference mode, whose tensors do not count writes.

@@ -228,4 +228,6 @@ def element_bytes(n: Node) -> int:
     if n.dtype is DType.BOOL:
         # Masks of positions are made in 32 bits: narrowing them from several registers takes g++ seconds.
         return 4 if any(is_index(s) for s in n.srcs) else 1
+    if n.op is Op.CAST and (n.dtype.is_half or n.srcs[0].dtype.is_half):
+        return max(4, n.dtype.bytes)  # by way of 32-bit floats
     return n.dtype.bytes

@@ -5,6 +5,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from frameloom import jit
+from tests.fresh import run
 from tests.watching_modes import Functions, Ops
 
 X = torch.arange(12.0).reshape(3, 4)
@@ -85,3 +86,18 @@ def test_counted_inside():
     compiled = jit(fn)
     for _ in range(2):
         torch.testing.assert_close(compiled(X), fn(X))
+
+
+@pytest.mark.parametrize("mode", ["watching", "device"])
+def test_a_mode_sees_nothing_of_the_import_of_the_compiler(mode):
+    """`torch.device` is a function mode, too: what the import tries out would be made there."""
+    program = """
+import torch, frameloom
+from tests.watching_modes import Functions
+with (Functions() if MODE == "watching" else torch.device("meta")) as active:
+    compiled = frameloom.jit(lambda x: x + 1)
+if MODE == "watching":
+    assert active.seen == [], active.seen
+assert compiled(torch.ones(2)).equal(torch.full((2,), 2.0))
+"""
+    run(program.replace("MODE", repr(mode)), check=True)
