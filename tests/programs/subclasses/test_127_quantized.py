@@ -125,6 +125,13 @@ def one_inner_tensor_of_two(v, w, x):
     return F.linear(x, w), F.linear(x, v), v.rows is w.rows
 
 
+@program(args=weights)
+def inner_tensors_swapped(w, x, bias):
+    out = F.linear(x, w)
+    w.scale, old = w.scale * 2, w.scale
+    return out, F.linear(x, w), old, w.scale
+
+
 @program(args=lambda: (X.clone().as_subclass(Sized),))
 def inherited_methods(x):
     return x.add(1), torch.sin(x)
