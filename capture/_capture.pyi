@@ -147,6 +147,9 @@ def async_generator_hooks() -> bool:
 def numpy_is_quiet(variable: Any, reader: Any, /) -> bool:
     """Whether NumPy's error state here only ignores or warns. `variable`: the context variable of the state, or None; `reader`: returns it."""
 
+def compile_stance() -> str:
+    """The stance that `torch.compiler.set_stance` has set, "default" if none. No entry runs under "force_eager"."""
+
 def supported() -> str | None:
     """None if this interpreter is known, else why not (one line)."""
 

@@ -30,6 +30,7 @@ from frameloom.errors import (
     FrameloomError,
     FullGraphError,
     KernelError,
+    RecompileError,
 )
 from frameloom.options import Options
 from frameloom.pipeline import compile_graph
@@ -42,6 +43,10 @@ jitted_functions: weakref.WeakSet[Any] = weakref.WeakSet()
 PATIENCE = 60.0
 # Changes of frozen tensors, which each make new entries; after so many, tensors are no longer frozen.
 CHANGES = 4
+# What `torch.compiler.set_stance` takes: stances under which nothing is compiled, and those under which the
+# first call runs as plain Python.
+NEVER_COMPILES = ("force_eager", "eager_on_recompile")
+FIRST_PLAIN = ("eager_then_compile", "aot_eager_then_compile")
 REASONS = 10_000  # most that an explanation keeps: under a mode, each call adds one
 STACK = 100  # nested calls that the recursion limit must leave room for, or no capture starts
 
@@ -78,6 +83,7 @@ class Compiler:
         self._name = name
         self._stack = STACK
         self._changes = 0  # how often frozen tensors changed
+        self._ran_first = False  # under a stance that leaves the first call to plain Python
         self.capture_session: Any = None  # see capture/driver/session.py
         self._explanation: Explanation | None = None
 
@@ -98,7 +104,7 @@ class Compiler:
         return _capture.stack_room() < self._stack
 
     def __call__(self, jitted: Any, slots: tuple[Any, ...]) -> Any:
-        if builtins_are_replaced() or self.too_deep:
+        if builtins_are_replaced() or self.too_deep or not self._may_compile(jitted, slots):
             return None
         suspended = _capture.hook_suspend(True)
         lock = compile_lock()
@@ -120,6 +126,19 @@ class Compiler:
                 lock.release()
         finally:
             _capture.hook_suspend(suspended)
+
+    def _may_compile(self, jitted: Any, slots: tuple[Any, ...]) -> bool:
+        """Whether `torch.compiler.set_stance` lets this call compile; raises if that is an error."""
+        stance = _capture.compile_stance()
+        if stance == "fail_on_recompile":
+            why = f": {self._why_missed(jitted, slots)}" if jitted.entries else ""
+            raise RecompileError(
+                f"{jitted.__qualname__} would be compiled, which the stance {stance!r} forbids{why}"
+            )
+        if stance in FIRST_PLAIN and not self._ran_first:
+            self._ran_first = True
+            return bool(jitted.entries)
+        return stance not in NEVER_COMPILES
 
     def _drop_stale(self, jitted: Any) -> None:
         """Drops entries whose frozen tensors were written to, and so frees what was computed from these.

@@ -30,6 +30,10 @@ class FullGraphError(FrameloomError, RuntimeError):
     """`fullgraph=True` and the function could not be captured as one graph; the message names the break."""
 
 
+class RecompileError(FrameloomError, RuntimeError):
+    """`torch.compiler.set_stance("fail_on_recompile")` is in force, and a call would be compiled."""
+
+
 class BackendError(FrameloomError, RuntimeError):
     """The function given as `backend=` failed; its own exception is the cause."""
 

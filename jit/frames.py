@@ -99,7 +99,7 @@ def on_frame(function: FunctionType, slots: tuple[Any, ...]) -> Any | bool | Non
         return True
     if not is_worth_it(function, slots) or implements_an_op():
         return None
-    if obstacle() is not None:
+    if obstacle() is not None or _capture.compile_stance() != "default":
         return False
     return _compiler_of(function, compiler).entry(function, slots)
 

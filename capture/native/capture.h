@@ -117,6 +117,7 @@ GlobalState *global_state_new(void);
 void global_state_free(GlobalState *state);
 int global_state_traverse(GlobalState *state, visitproc visit, void *arg);
 int global_state_matches(const GlobalState *state);
+PyObject *compile_stance(PyObject *module, PyObject *ignored); /* for Python: what set_stance was told */
 /* Makes PyTorch ignore the __torch_function__ of classes, so that reading a tensor runs no Python code; the
  * result is the argument of functions_turn_back. */
 int functions_turn_off(void);

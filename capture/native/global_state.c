@@ -5,6 +5,9 @@
  * deterministic algorithms. The functions are found with dlsym, so no PyTorch header is needed;
  * thread-local addresses are kept per thread. Without these symbols, a tuple of answers of torch._C is
  * compared.
+ *
+ * The stance that the program gives to compilers (`set_stance`) is read here, too: one of them lets no entry
+ * run.
  */
 #include "capture.h"
 
@@ -191,6 +194,54 @@ static PyObject *answers(void) {
     return result;
 }
 
+/* PyTorch keeps the stance in a variable of a module of its compiler, which set_stance imports: each change
+ * stores a new object. */
+static struct {
+    PyObject *variables; /* of that module, once it is imported */
+    PyObject *object;    /* whose answers these are */
+    PyObject *text;
+    int forbids_entries;
+} stance;
+
+/* The dictionary of that module, borrowed; NULL, without an exception, if it is not imported. Attributes of
+ * the module `torch` would import it. */
+static PyObject *stance_variables(void) {
+    static const char *const path[] = {"_dynamo", "eval_frame"};
+    static PyObject *names[Py_ARRAY_LENGTH(path)];
+    if (stance.variables) return stance.variables;
+    PyObject *module = torch_header.torch;
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(path) && module; i++) {
+        if (names[i] == NULL) names[i] = PyUnicode_InternFromString(path[i]);
+        PyObject *variables = PyModule_Check(module) ? PyModule_GetDict(module) : NULL;
+        module = variables && names[i] ? PyDict_GetItemWithError(variables, names[i]) : NULL;
+    }
+    if (module && PyModule_Check(module)) stance.variables = Py_XNewRef(PyModule_GetDict(module));
+    PyErr_Clear();
+    return stance.variables;
+}
+
+static void stance_read(void) {
+    static PyObject *name;
+    PyObject *variables = stance_variables();
+    if (variables == NULL) return;
+    if (name == NULL) name = PyUnicode_InternFromString("_stance");
+    PyObject *object = name ? PyDict_GetItemWithError(variables, name) : NULL;
+    if (object && object != stance.object) {
+        PyObject *text = PyObject_GetAttrString(object, "stance");
+        int known = text && PyUnicode_Check(text);
+        stance.forbids_entries = known && PyUnicode_CompareWithASCIIString(text, "force_eager") == 0;
+        Py_XSETREF(stance.text, known ? Py_NewRef(text) : NULL);
+        Py_XSETREF(stance.object, Py_NewRef(object));
+        Py_XDECREF(text);
+    }
+    PyErr_Clear();
+}
+
+PyObject *compile_stance(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    stance_read();
+    return stance.text ? Py_NewRef(stance.text) : PyUnicode_FromString("default");
+}
+
 GlobalState *global_state_new(void) {
     if (torch_header_ready() < 0) return NULL;
     search();
@@ -251,6 +302,8 @@ static int answers_match(const GlobalState *state) {
 }
 
 int global_state_matches(const GlobalState *state) {
+    stance_read();
+    if (stance.forbids_entries) return 0;
     if (state->answers) return answers_match(state);
     State now;
     state_read(&now, state->autocast);
@@ -260,6 +313,7 @@ int global_state_matches(const GlobalState *state) {
 
 PyObject *global_state_difference(const GlobalState *state) {
     if (global_state_matches(state)) return NULL;
+    if (stance.forbids_entries) return PyUnicode_FromString("set_stance forbids compiled code");
     if (state->answers) return PyUnicode_FromString("PyTorch's global state differs");
     State now;
     const State *then = &state->state;

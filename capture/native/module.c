@@ -68,6 +68,8 @@ static PyMethodDef functions[] = {
      "Whether this thread has hooks for asynchronous generators."},
     {"numpy_is_quiet", (PyCFunction)(void (*)(void))numpy_is_quiet, METH_FASTCALL,
      "numpy_is_quiet(variable, reader): whether NumPy does no more than to warn of errors of floats."},
+    {"compile_stance", compile_stance, METH_NOARGS,
+     "The stance that `torch.compiler.set_stance` has set, \"default\" if none."},
     {"supported", supported, METH_NOARGS, "None if this interpreter is known, else why not."},
     {"calibrate", calibrate, METH_NOARGS,
      "Find where this PyTorch keeps the fields of a tensor; False: they are read by attribute."},
