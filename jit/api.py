@@ -103,7 +103,7 @@ def _wrap_callable(fn: Any, options: Options) -> Any:
     if isinstance(fn, _capture.JitFunction):
         return _wrap(fn.__wrapped__, options)
     if isinstance(fn, types.FunctionType):
-        return _wrap(fn, options)
+        return _wrap(load_compiler().captured_as(fn, _in_python), options)
     if isinstance(fn, types.MethodType):
         return types.MethodType(_wrap_callable(fn.__func__, options), fn.__self__)
     if isinstance(fn, staticmethod | classmethod):
@@ -129,7 +129,7 @@ def _wrap_callable(fn: Any, options: Options) -> Any:
 
 
 def _in_python(fn: Any) -> Any:
-    """Returns a Python function that calls a callable written in C."""
+    """Returns a Python function that calls a callable whose own code is not captured."""
 
     @functools.wraps(fn, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -20,6 +22,7 @@ from frameloom.capture import _capture
 from frameloom.capture.driver.capture_call import capture_call, forget_all
 from frameloom.capture.guards.dispatch_modes import modes_kept
 from frameloom.capture.guards.surroundings import builtins_are_replaced
+from frameloom.capture.interpreter.call_rules import has_rule
 from frameloom.collector import collector_off
 from frameloom.compile_lock import compile_lock, others_may_compile
 from frameloom.config import config
@@ -57,6 +60,12 @@ def forget_compiled() -> None:
         jitted.clear()
         jitted.enabled = True
     forget_all()
+
+
+def captured_as(function: FunctionType, called_in_python: Callable[..., Any]) -> Any:
+    """Returns the function whose code is captured for `function`. Rules are for calls, so one that has a rule
+    is called by a function that `called_in_python` makes."""
+    return called_in_python(function) if has_rule(function) else function
 
 
 def _entry_for(jitted: Any, slots: tuple[Any, ...]) -> Any:

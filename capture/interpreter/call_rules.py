@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from frameloom.capture.values import policy
 from frameloom.capture.values.base import Value
 from frameloom.errors import Break
 
@@ -85,6 +87,12 @@ def knows_kind(*kinds: type | str) -> Callable[[KindRule], KindRule]:
 def rule_of_class(cls: type) -> KindRule | None:
     """Returns the rule for callables of a class written in C."""
     return next((CALLABLES[base] for base in cls.__mro__ if base in CALLABLES), None)
+
+
+def has_rule(function: FunctionType) -> bool:
+    """Whether a rule says what calls of a Python function do, in place of its code."""
+    known = function.__code__.co_qualname in CALLABLES and policy.is_torchs(function.__globals__)
+    return function in FUNCTIONS or known
 
 
 def breaks(kind: str, *functions: Any) -> None:

@@ -6,6 +6,8 @@ allows.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -111,25 +113,56 @@ def scan(
     reverse: bool = False,
     combine_mode: str = "pointwise",
 ) -> Any:
-    """Does `associative_scan` from one end to the other: combining is associative, so the order is free."""
+    """Does `associative_scan`. It combines in PyTorch's order, which shows where `combine_fn` rounds, or is not
+    associative."""
     leaves, spec = pytree.tree_flatten(xs)
     if combine_mode == "pointwise" and not all(leaf.is_cuda for leaf in leaves):
         raise ValueError(
             "For combine_mode='pointwise', all input tensors need to be on CUDA or XPU"
         )
-    moved = [torch.movedim(leaf, dim, 0) for leaf in leaves]
-    length = moved[0].shape[0]
-    columns: list[list[Any]] = [[] for _ in leaves]
-    total = None
-    for i in range(length - 1, -1, -1) if reverse else range(length):
-        part = pytree.tree_unflatten([leaf[i] for leaf in moved], spec)
-        total = part if total is None else combine_fn(total, part)
-        for column, item in zip(columns, pytree.tree_leaves(total)):  # noqa: B905
-            column.append(item)
-    if reverse:
-        columns = [column[::-1] for column in columns]
-    results = [torch.movedim(torch.stack(column), 0, dim) for column in columns]
+    flip = functools.partial(torch.flip, dims=[0]) if reverse else _same
+
+    def combine(left: list[Any], right: list[Any]) -> list[Any]:
+        trees = [pytree.tree_unflatten(part, spec) for part in (left, right)]
+        return pytree.tree_leaves(torch.vmap(combine_fn)(*trees))
+
+    totals = _totals(combine, [flip(torch.movedim(leaf, dim, 0)) for leaf in leaves])
+    results = [torch.movedim(flip(total), 0, dim) for total in totals]
     return pytree.tree_unflatten(results, spec)
+
+
+def _same(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _totals(combine: Callable[..., list[Any]], parts: list[Any]) -> list[Any]:
+    """Returns the running totals of rows: those of neighbours first, from which the others follow."""
+    length = parts[0].shape[0]
+    if length < 2:
+        return parts
+    odd = _totals(combine, combine([x[:-1:2] for x in parts], [x[1::2] for x in parts]))
+    even = [x[:1] for x in parts]
+    if length > 2:
+        before = odd if length % 2 else [x[:-1] for x in odd]
+        later = combine(before, [x[2::2] for x in parts])
+        even = [torch.cat(both) for both in zip(even, later, strict=True)]
+    return [_alternating(*both) for both in zip(even, odd, strict=True)]
+
+
+def _alternating(even: torch.Tensor, odd: torch.Tensor) -> torch.Tensor:
+    """Returns the rows of both in turn; `even` may have one more."""
+    count = odd.shape[0]
+    both = torch.stack([even[:count], odd], 1).flatten(0, 1)
+    return both if even.shape[0] == count else torch.cat([both, even[count:]])
+
+
+def foreach_map(op: Callable[..., Any], *operands: Any) -> Any:
+    """Does PyTorch's `foreach_map`: calls `op` with the items of the lists, and with what is no list again
+    and again."""
+    if not any(isinstance(operand, list | tuple) for operand in operands):
+        return op(*operands)
+    columns = [x if isinstance(x, list | tuple) else itertools.repeat(x) for x in operands]
+    return [op(*items) for items in zip(*columns)]  # noqa: B905
 
 
 def map_rows(f: Callable[..., Any], xs: Any, *args: Any) -> Any:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.distributions.utils import _lazy_property_and_property, lazy_property
 
 from frameloom.capture.interpreter import calls
@@ -51,6 +52,17 @@ def _scan_rows(t: Tracer, function: FunctionValue, args: Args, kwargs: Kwargs) -
     if function.real.__module__ != "torch._higher_order_ops.scan":
         return None
     return _over_rows(t, "scan", interpreted.scan_rows, args, kwargs)
+
+
+@knows_kind("foreach_map")
+def _foreach_map(t: Tracer, function: FunctionValue, args: Args, kwargs: Kwargs) -> Value | None:
+    """PyTorch's `foreach_map`, item by item. It takes lists of tensors out of the reach of gradients, and
+    ignores keywords."""
+    if function.real.__module__ != "torch._higher_order_ops.foreach_map":
+        return None
+    if torch.is_grad_enabled() and any(fake.requires_grad for fake in t.recorder.fakes):
+        raise Break("library_call", "foreach_map(...) where gradients are recorded")
+    return interpret(t, interpreted.foreach_map, args, {})
 
 
 def _over_rows(

@@ -7,6 +7,7 @@ import operator
 
 import torch
 from torch._higher_order_ops.associative_scan import associative_scan
+from torch._higher_order_ops.foreach_map import foreach_map
 from torch._higher_order_ops.map import map as map_rows
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
@@ -77,6 +78,32 @@ def rows_that_are_written(x):
 @program()
 def associative(x):
     return associative_scan(torch.add, x, 0, combine_mode="generic")
+
+
+@program(calls=[(X,), (X[:1],), (X[:2],), (torch.arange(40.0).reshape(10, 4) / 40,)], graphs=4)
+def not_associative(x):
+    keep = lambda a, b: {"u": a["u"] - b["u"], "v": (a["v"][0] * 0.5 + b["v"][0] * a["u"],)}  # noqa: E731
+    given = {"u": x, "v": (x.cos(),)}
+    return [associative_scan(keep, given, 0, r, "generic") for r in (False, True)]
+
+
+SCANNED = []
+
+
+@program(state=lambda: SCANNED[:])
+def scan_that_counts_its_calls(x):
+    def add(a, b):
+        SCANNED.append(1)
+        return a + b
+
+    return associative_scan(add, x, 1, combine_mode="generic"), SCANNED.clear()
+
+
+@program()
+def items_of_lists(x):
+    pairs = [x, x + 1, x[:2]], [x.sin(), 2.0, x[2]]
+    made = foreach_map(lambda a, b, c: (a * b + c).cos(), *pairs, 3)
+    return type(made), made, foreach_map(torch.add, x, x)
 
 
 @program()
