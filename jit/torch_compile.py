@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+
 from frameloom.api import jit
 from frameloom.debug import notice
 from frameloom.errors import OptionError
-from frameloom.options import BUDGET, OPTIONS
+from frameloom.options import BUDGET, NAMED_BACKENDS, OPTIONS
 
 BACKENDS = {"inductor": "frameloom", "aot_eager": "eager"}  # its names for what we have
 
@@ -28,7 +30,8 @@ def compile(
 
     model: a function, method or `nn.Module`; None: returns a decorator.
     backend: None, "inductor" and "frameloom" mean our code generator, "eager" and "aot_eager" run the
-        captured graph op by op; a function is called as by `jit`.
+        captured graph op by op; a function is called as by `jit`, as is one that the program has registered
+        with PyTorch by this name.
     options: those of `jit`. Others, which only mean something to torch.compile, have no effect; a notice says
         so once. "triton.cudagraphs" and "max_autotune" choose the mode if none is given.
     disable: return `model` as it is.
@@ -37,7 +40,7 @@ def compile(
     if disable:
         return model if model is not None else _unchanged
     if isinstance(backend, str):
-        backend = BACKENDS.get(backend, backend)
+        backend = BACKENDS.get(backend) or _registered(backend)
     if options is not None and not isinstance(options, Mapping):
         raise OptionError(f"options={options!r}: expected a dict")
     own = {name: value for name, value in (options or {}).items() if name in (*OPTIONS, BUDGET)}
@@ -57,6 +60,18 @@ def _mode_of(options: dict[str, Any]) -> str | None:
     if tunes:
         return "max-autotune" if replays else "max-autotune-no-cudagraphs"
     return "reduce-overhead" if replays else None
+
+
+def _registered(name: str) -> str | Callable[..., Any]:
+    """Returns the backend that the program has registered with PyTorch's compiler by this name; if there is
+    none, the name."""
+    compiler = vars(torch).get("_dynamo")  # `torch._dynamo` would import it
+    if compiler is None or name in NAMED_BACKENDS:
+        return name
+    if name not in compiler.list_backends(exclude_tags=()):
+        return name
+    registered: Callable[..., Any] = compiler.lookup_backend(name)
+    return name if registered.__module__.startswith("torch.") else registered
 
 
 def _unchanged(model: Any) -> Any:

@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+from torch._higher_order_ops.associative_scan import associative_scan
 
 import frameloom
 from frameloom import OptionError, torch_compile
@@ -36,6 +37,29 @@ def test_functions(given):
     x = torch.ones(3)
     assert torch.equal(frameloom.compile(double, **given)(x), x * 2)
     assert torch.equal(frameloom.compile(**given)(double)(x), x * 2)
+
+
+def test_a_backend_that_the_program_has_registered():
+    graphs = []
+
+    @torch._dynamo.register_backend
+    def of_this_test(gm, inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    x = torch.ones(3)
+    assert torch.equal(frameloom.compile(double, backend="of_this_test")(x), x * 2)
+    assert len(graphs) == 1
+    with pytest.raises(OptionError, match="of_no_test"):
+        frameloom.compile(double, backend="of_no_test")
+
+
+def test_a_function_of_pytorch_that_only_calls_are_known_of():
+    x = torch.arange(5.0)
+    totals = frameloom.compile(associative_scan, fullgraph=True)(
+        torch.add, x, 0, combine_mode="generic"
+    )
+    assert torch.equal(totals, x.cumsum(0))
 
 
 def test_modules_are_compiled_in_place():
