@@ -175,7 +175,8 @@ def raises(instrs: list[Instr], start: Instr | None, limit: int = 80) -> bool:
         fails = ins.op == "LOAD_CONST" and ins.arg is False and before.op in ATTRIBUTE
         if ins.op == "RAISE_VARARGS" or (fails and before.arg in CHECKS):
             return True
-        before = ins
+        if ins.op != "PUSH_NULL":  # CPython 3.13 has it between a function and its arguments
+            before = ins
         if ins.target is not None or (ins.op.startswith(LEAVING) and ins.op != "STORE_FAST"):
             return False
     return False
