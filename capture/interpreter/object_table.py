@@ -47,7 +47,7 @@ class ObjectTable(StepLimits):
         self.tensors: dict[int, TensorValue] = {}  # by id of the fake
         self._cells: dict[int, CellValue] = {}
         self._globals: dict[int, DictValue] = {}
-        self._pins: dict[int, Any] = {}
+        self._pins: dict[int, Any] = {}  # by id of a source
         self.whole: set[CodeType] = set()  # codes of functions that were jitted with fullgraph=True
         self._patterns: dict[int, Pattern | None] = {}  # by id of an input
 
@@ -99,9 +99,9 @@ class ObjectTable(StepLimits):
         """Returns a value for an object that no source leads to: the guards hold the object."""
         return self.look(self.wrap(obj, self.roots.object(obj)))
 
-    def pin(self, owner: Any, obj: Any) -> Any:
+    def pin(self, origin: Origin, obj: Any) -> Any:
         """Returns the same tuple of keys for the same dictionary, so that its check is noted once."""
-        return self._pins.setdefault(id(owner), obj)
+        return self._pins.setdefault(id(origin), obj)
 
     def class_origin(self, cls: type) -> Origin:
         return self.roots.object(cls)

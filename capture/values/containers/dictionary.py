@@ -147,7 +147,7 @@ class DictValue(Value):
                     "opaque_iterable", f"iteration over {self.describe()} with an order of its own"
                 )
             t.note_length(self.origin, dict, len(keys))
-            t.guards.add(self.origin, "keys", t.pin(self, keys))
+            t.guards.add(self.origin, "keys", t.pin(self.origin, keys))
             for real in keys:
                 key = t.from_python(real)
                 index = key.key(t)

@@ -86,6 +86,20 @@ def shallow_copy(x):
     )
 
 
+class Named:
+    def __init__(self, **names):
+        self.__dict__.update(names)
+
+
+UNLIKE = [Named(**{f"a{k}": k, "b": 2}) for k in range(6)]
+
+
+@program()
+def copies_of_objects_with_unlike_attributes(x):
+    """The keys that a guard expects of one are not those of the one before."""
+    return [vars(copy.copy(one)) for one in UNLIKE], x + 1
+
+
 @program()
 def deep_copy(x):
     shared = [1]
