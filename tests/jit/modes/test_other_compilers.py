@@ -9,7 +9,6 @@ import pytest
 
 from tests import fresh
 
-
 # On CPython 3.13.0 that compiler warns of itself, which the plain side alone would print.
 QUIET = "import torch._dynamo; torch._dynamo.config.issue_3_13_0_warning = False\n"
 
