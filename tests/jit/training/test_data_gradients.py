@@ -365,16 +365,21 @@ def test_strides_of_the_gradient_of_masked_scatter(shape, mask, turned):
     assert strides[:4] == strides[4:]
 
 
-def test_a_backward_pass_that_cannot_be_recorded():
-    """Histories are whole behind the break."""
+@pytest.mark.parametrize("breaks", [False, True])
+def test_rows_that_are_put_back_in_place(breaks):
+    """Histories are whole behind a break, too."""
 
     class Written(Packed):
         def forward(self, x):
             m = x[..., 0] > 0
-            return x.clone().masked_scatter_(m[..., None], self.linear(x)[m])
+            rows = self.linear(x)[m]
+            if breaks:
+                frameloom.graph_break()
+            return x.clone().masked_scatter_(m[..., None], rows)
 
+    before = frameloom.stats()["breaks"]
     same_training(training(Written, whole=True))
-    assert frameloom.stats()["breaks"]
+    assert (frameloom.stats()["breaks"] > before) == breaks
 
 
 def test_another_number_of_rows_is_no_other_entry():
