@@ -377,9 +377,8 @@ def test_rows_that_are_put_back_in_place(breaks):
                 frameloom.graph_break()
             return x.clone().masked_scatter_(m[..., None], rows)
 
-    before = frameloom.stats()["breaks"]
     same_training(training(Written, whole=True))
-    assert (frameloom.stats()["breaks"] > before) == breaks
+    assert bool(frameloom.stats()["breaks"]) == breaks
 
 
 def test_another_number_of_rows_is_no_other_entry():
