@@ -61,15 +61,18 @@ def _where(otherwise: Any) -> Any:
     return rule
 
 
+def _common(*operands: Any) -> Any:
+    """Returns the dtype that NumPy computes with for these operands."""
+    return NUMPY.result_type(*(dtype_of(a) if isinstance(a, Fake) else a for a in operands))
+
+
 def _chosen(condition: Any, left: Any, right: Any) -> torch.Tensor:
-    dtype = NUMPY.result_type(*(dtype_of(a) if isinstance(a, Fake) else a for a in (left, right)))
+    dtype = _common(left, right)
     return torch.where(cast(condition, NUMPY.dtype(bool)), cast(left, dtype), cast(right, dtype))
 
 
 def _first_chosen(conditions: Any, choices: Any, default: Any = 0) -> torch.Tensor:
-    dtype = NUMPY.result_type(
-        *(dtype_of(a) if isinstance(a, Fake) else a for a in (*choices, default))
-    )
+    dtype = _common(*choices, default)
     made = cast(default, dtype)
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
         made = torch.where(cast(condition, NUMPY.dtype(bool)), cast(choice, dtype), made)
@@ -78,7 +81,7 @@ def _first_chosen(conditions: Any, choices: Any, default: Any = 0) -> torch.Tens
 
 def _chosen_by_number(numbers: torch.Tensor, choices: Any, mode: str = "raise") -> torch.Tensor:
     given = list(choices.unbind(0)) if isinstance(choices, Fake) else list(choices)
-    dtype = NUMPY.result_type(*(dtype_of(a) if isinstance(a, Fake) else a for a in given))
+    dtype = _common(*given)
     at, *wide = torch.broadcast_tensors(numbers.long(), *(cast(a, dtype) for a in given))
     if mode == "wrap":
         at = torch.remainder(at, len(wide))
